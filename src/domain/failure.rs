@@ -1,0 +1,174 @@
+//! How a delivery can fail. A new failure class starts here; exhaustive matches lead on.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::limits::{CODE_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, cut};
+use crate::domain::time::whole_ms;
+
+/// What kind of failure it was; decides, with the job's stored policy, what happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FailureClass {
+    /// It cannot succeed without changing the input or the code. Dead at once.
+    Permanent,
+    /// It may succeed later. Retried on the job's schedule, within its budget.
+    Transient,
+    /// The other side asked for less. Like transient, but waits at least as long as it asked.
+    Throttled,
+    /// It may have happened: a lost response, a missed deadline, an expired lease.
+    Ambiguous,
+    /// The process died while it held the lease.
+    Crashed,
+}
+
+impl FailureClass {
+    /// Every class, in the order of their numbers.
+    pub const ALL: [Self; 5] = [
+        Self::Permanent,
+        Self::Transient,
+        Self::Throttled,
+        Self::Ambiguous,
+        Self::Crashed,
+    ];
+
+    /// The class's name as used in JSON, on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Transient => "transient",
+            Self::Throttled => "throttled",
+            Self::Ambiguous => "ambiguous",
+            Self::Crashed => "crashed",
+        }
+    }
+}
+
+impl fmt::Display for FailureClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a delivery failed, as its handler reports it.
+///
+/// Texts are bounded: the code is cut to 64 bytes, the message to 2,048, the provider reference
+/// to 256. Any [`std::error::Error`] converts into a transient failure with code `error`, so `?`
+/// works in a handler.
+///
+/// ```
+/// use redrive::{Failure, FailureClass};
+///
+/// let failure = Failure::permanent("E_SCHEMA").message("field `amount` is missing");
+/// assert_eq!(failure.class(), FailureClass::Permanent);
+/// let from_error: Failure = std::io::Error::other("connection reset").into();
+/// assert_eq!(from_error.class(), FailureClass::Transient);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    class: FailureClass,
+    code: String,
+    message: String,
+    provider_ref: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
+impl Failure {
+    /// It cannot succeed as it is: the job is dead at once.
+    #[must_use]
+    pub fn permanent(code: impl Into<String>) -> Self {
+        Self::new(FailureClass::Permanent, code)
+    }
+
+    /// It may succeed later: retried on the job's schedule.
+    #[must_use]
+    pub fn transient(code: impl Into<String>) -> Self {
+        Self::new(FailureClass::Transient, code)
+    }
+
+    /// The other side asked for less (HTTP 429): retried no sooner than it asked.
+    #[must_use]
+    pub fn throttled(code: impl Into<String>) -> Self {
+        Self::new(FailureClass::Throttled, code)
+    }
+
+    /// It may have happened (response lost after the request was sent): handled by the job's
+    /// [`OnUnknown`](crate::OnUnknown) policy.
+    #[must_use]
+    pub fn ambiguous(code: impl Into<String>) -> Self {
+        Self::new(FailureClass::Ambiguous, code)
+    }
+
+    pub(crate) fn new(class: FailureClass, code: impl Into<String>) -> Self {
+        Self {
+            class,
+            code: cut(code.into(), CODE_BYTES_MAX),
+            message: String::new(),
+            provider_ref: None,
+            retry_after_ms: None,
+        }
+    }
+
+    /// A text for people, cut to 2,048 bytes.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = cut(message.into(), MESSAGE_BYTES_MAX);
+        self
+    }
+
+    /// The other side's own reference for the request, if it is known; cut to 256 bytes.
+    #[must_use]
+    pub fn provider_ref(mut self, reference: impl Into<String>) -> Self {
+        self.provider_ref = Some(cut(reference.into(), PROVIDER_REF_BYTES_MAX));
+        self
+    }
+
+    /// The retry waits at least this long, whatever the schedule says. Whether there is a retry is
+    /// decided by the budget alone.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after_ms = Some(whole_ms(wait));
+        self
+    }
+
+    /// The failure's class.
+    #[must_use]
+    pub const fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    /// The error code.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn reference(&self) -> Option<&str> {
+        self.provider_ref.as_deref()
+    }
+
+    pub(crate) const fn retry_after_ms(&self) -> Option<u64> {
+        self.retry_after_ms
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    /// An error that carries no class is transient: it is retried, within a budget.
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::transient("error").message(message)
+    }
+}

@@ -1,0 +1,269 @@
+//! A job and the state it is in. A state owns its data: a finished job has no lease to forget about.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::blob::Blob;
+use crate::domain::failure::FailureClass;
+use crate::domain::id::{Class, Instance, JobId, PolicyId, Token};
+use crate::domain::key::KeyClaim;
+use crate::domain::time::Timestamp;
+
+/// Which line a ready job stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Lane {
+    /// Never failed in this cycle.
+    Fresh,
+    /// Failed before; may hold only a share of the queue's leases while fresh work waits.
+    Retry,
+    /// Was in flight when the process died; runs alone among its like until it is cleared or
+    /// convicted (P12).
+    Suspect,
+}
+
+impl Lane {
+    pub(crate) const ALL: [Self; 3] = [Self::Fresh, Self::Retry, Self::Suspect];
+
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Fresh => 0,
+            Self::Retry => 1,
+            Self::Suspect => 2,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Retry => "retry",
+            Self::Suspect => "suspect",
+        }
+    }
+}
+
+/// The state a job is in. Every accepted job is in exactly one (P3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum JobState {
+    /// Waiting for a worker.
+    Ready,
+    /// Waiting for a time.
+    Delayed,
+    /// With a worker.
+    Leased,
+    /// Ended well.
+    Done,
+    /// In quarantine, with its evidence.
+    Dead,
+    /// Ended on request.
+    Cancelled,
+}
+
+impl JobState {
+    /// The state's name as used in JSON, on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Delayed => "delayed",
+            Self::Leased => "leased",
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a job's payload is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Payload {
+    /// In the row.
+    Inline(Blob),
+    /// In the `payloads` table, written once and never moved.
+    Stored { bytes: u64 },
+    /// Dropped when the job finished.
+    Dropped,
+}
+
+/// A job: the whole row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    pub(crate) class: Class,
+    pub(crate) policy: PolicyId,
+    /// 0 to 255; higher goes first.
+    pub(crate) priority: u8,
+    pub(crate) key: Option<KeyClaim>,
+    pub(crate) payload: Payload,
+    pub(crate) enqueued_at: Timestamp,
+    /// Every claim over the job's life. Only goes up; doubles as the fence of its leases.
+    pub(crate) deliveries: u32,
+    pub(crate) redrives: u32,
+    pub(crate) first_failed_at: Option<Timestamp>,
+    /// An earlier delivery may have had its effect without anybody knowing.
+    pub(crate) unknown: bool,
+    pub(crate) cycle: Cycle,
+    /// The number the next history entry will get.
+    pub(crate) history_next: u32,
+    pub(crate) state: State,
+}
+
+/// What was spent in the present redrive cycle. A redrive starts a new one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cycle {
+    /// Charged deliveries of any class: what `max_deliveries` bounds.
+    pub(crate) attempts: u32,
+    pub(crate) transient: u32,
+    pub(crate) throttled: u32,
+    pub(crate) ambiguous: u32,
+    /// Crashes in a row, without a delivery in between that ended in a failure of its own.
+    pub(crate) crashed: u32,
+    pub(crate) snoozes: u32,
+    pub(crate) releases: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum State {
+    Ready(Ready),
+    Delayed(Delayed),
+    Leased(Lease),
+    Dead(Dead),
+    Done(Done),
+    Cancelled(Cancelled),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) lane: Lane,
+    /// The place in the lane.
+    pub(crate) seq: u64,
+    pub(crate) since: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delayed {
+    /// The lane it will stand in.
+    pub(crate) lane: Lane,
+    pub(crate) due: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) instance: Instance,
+    pub(crate) worker: String,
+    /// Of the handler, where the worker named one.
+    pub(crate) version: String,
+    pub(crate) claimed_at: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) cancel_requested: bool,
+    /// Where it stood, to go back there if it is released unstarted.
+    pub(crate) from: Ready,
+}
+
+/// Why a dead job is dead, apart from what it failed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DeathReason {
+    /// The failure was permanent.
+    Permanent,
+    /// The budget of the last failure's class was spent.
+    ClassBudget,
+    /// The total budget (`max_deliveries`) was spent.
+    TotalBudget,
+    /// The outcome was unknown and the job's policy forbids repeating it.
+    UnknownRefused,
+    /// It was snoozed more often than its policy allows.
+    SnoozeBudget,
+    /// It was given back more often than its policy allows.
+    ReleaseBudget,
+}
+
+/// The evidence a dead job keeps (P9), beside its row and its history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dead {
+    pub(crate) reason: DeathReason,
+    pub(crate) class: FailureClass,
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) provider_ref: Option<String>,
+    pub(crate) worker: String,
+    pub(crate) version: String,
+    pub(crate) died_at: Timestamp,
+    pub(crate) cause: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) at: Timestamp,
+    pub(crate) claimed_at: Timestamp,
+    pub(crate) worker: String,
+    pub(crate) result: Option<Blob>,
+    pub(crate) tombstone: Tombstone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cancelled {
+    pub(crate) at: Timestamp,
+    pub(crate) tombstone: Tombstone,
+}
+
+/// How long a finished job's row is still needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tombstone {
+    /// Its key is held until then.
+    pub(crate) key_until: Timestamp,
+    /// The row is kept until then; never before `key_until`.
+    pub(crate) row_until: Timestamp,
+}
+
+impl State {
+    pub(crate) const fn name(&self) -> JobState {
+        match self {
+            Self::Ready(_) => JobState::Ready,
+            Self::Delayed(_) => JobState::Delayed,
+            Self::Leased(_) => JobState::Leased,
+            Self::Dead(_) => JobState::Dead,
+            Self::Done(_) => JobState::Done,
+            Self::Cancelled(_) => JobState::Cancelled,
+        }
+    }
+
+    pub(crate) const fn tombstone(&self) -> Option<Tombstone> {
+        match self {
+            Self::Done(done) => Some(done.tombstone),
+            Self::Cancelled(cancelled) => Some(cancelled.tombstone),
+            Self::Ready(_) | Self::Delayed(_) | Self::Leased(_) | Self::Dead(_) => None,
+        }
+    }
+}
+
+impl Job {
+    pub(crate) const fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Leased(lease) => Some(lease),
+            State::Ready(_)
+            | State::Delayed(_)
+            | State::Dead(_)
+            | State::Done(_)
+            | State::Cancelled(_) => None,
+        }
+    }
+
+    /// The token of the lease it is under, if any.
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.lease().map(|_| Token {
+            job: self.id,
+            delivery: self.deliveries,
+        })
+    }
+}

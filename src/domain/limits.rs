@@ -1,0 +1,42 @@
+//! Every bound that is part of the contract, in one place.
+
+/// Queue, kind: longest name in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 128;
+/// Longest idempotency key in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 512;
+/// Default payload limit in bytes (1 MiB).
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// The payload limit cannot be set above this (256 MiB): a payload is held in memory whole.
+pub(crate) const PAYLOAD_BYTES_CEILING: usize = 256 * 1024 * 1024;
+/// Payloads up to this many bytes live in the job's row; larger ones in a table of their own.
+pub(crate) const PAYLOAD_INLINE_BYTES_MAX: usize = 512;
+/// Longest stored result of a completed job in bytes.
+pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// Error codes are cut to this many bytes.
+pub(crate) const CODE_BYTES_MAX: usize = 64;
+/// Error messages are cut to this many bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 2048;
+/// Provider references are cut to this many bytes.
+pub(crate) const PROVIDER_REF_BYTES_MAX: usize = 256;
+/// Worker names and handler versions are cut to this many bytes.
+pub(crate) const WORKER_BYTES_MAX: usize = 64;
+/// History: this many first entries of a job are kept for good.
+pub(crate) const HISTORY_FIRST: u32 = 4;
+/// History: this many latest entries of a job are kept.
+pub(crate) const HISTORY_LATEST: u32 = 28;
+/// Most queues, and most kinds, that one file may know.
+pub(crate) const NAMES_MAX: usize = 10_000;
+/// Most distinct policies that one file may store.
+pub(crate) const POLICIES_MAX: usize = 10_000;
+/// Most jobs in one `enqueue_many` or one claim.
+pub(crate) const BATCH_MAX: usize = 100_000;
+/// Shortest lease in milliseconds.
+pub(crate) const LEASE_MS_MIN: u64 = 10;
+/// Longest lease in milliseconds (7 days).
+pub(crate) const LEASE_MS_MAX: u64 = 7 * 24 * 3_600_000;
+
+/// Cuts `text` to at most `bytes_max` bytes, at a character boundary.
+pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
+}

@@ -1,0 +1,19 @@
+//! What a job is and how it may change. Pure: no I/O, no clock, no threads, no randomness.
+//!
+//! Time, sequence numbers and seeds come in as values. Storage code does not decide anything; it
+//! calls [`transition::step`] and writes down what that returns.
+
+pub(crate) mod blob;
+pub(crate) mod cause;
+pub(crate) mod counter;
+pub(crate) mod failure;
+pub(crate) mod history;
+pub(crate) mod id;
+pub(crate) mod job;
+pub(crate) mod key;
+pub(crate) mod limits;
+pub(crate) mod policy;
+pub(crate) mod queue;
+pub(crate) mod schedule;
+pub(crate) mod time;
+pub(crate) mod transition;

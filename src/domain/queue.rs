@@ -1,0 +1,32 @@
+//! A queue's own settings.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::id::PolicyId;
+
+/// What is stored about a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    /// The policy of jobs that are enqueued without one; `None` means the crate's default.
+    pub(crate) policy: Option<PolicyId>,
+    /// The share of this queue's leases that retries may hold while fresh work waits.
+    pub(crate) retry_share_percent: u32,
+}
+
+impl Queue {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            policy: None,
+            retry_share_percent: 50,
+        }
+    }
+
+    /// Whether one more retry may be leased, with `retries` of `leases` already held by retries.
+    /// A queue with no leases at all may always start one.
+    pub(crate) fn retry_allowed(&self, retries: u64, leases: u64) -> bool {
+        let share = u64::from(self.retry_share_percent);
+        (retries + 1) * 100 <= share * (leases + 1) || (retries == 0 && share > 0)
+    }
+}

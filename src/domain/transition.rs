@@ -1,0 +1,489 @@
+//! Every arrow of the state machine: one pure, total function of (job, event, policy, now, seed).
+//!
+//! The full State x Event table is in `tests/golden/transitions.txt`, written by a test of this
+//! file. Time, sequence numbers and the jitter seed are inputs, so that the same commands on the
+//! same store give the same store.
+
+use crate::domain::blob::Blob;
+use crate::domain::cause::fingerprint;
+use crate::domain::counter::Flow;
+use crate::domain::failure::{Failure, FailureClass};
+use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
+use crate::domain::id::{Instance, Token};
+use crate::domain::job::{
+    Cancelled, Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready,
+    State, Tombstone,
+};
+use crate::domain::policy::{DeadKey, JobPolicy, OnUnknown};
+use crate::domain::time::Timestamp;
+
+/// Something that happens to a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A worker takes it.
+    Claim(Claimant),
+    /// Its due time has come.
+    Due,
+    /// The lease holder says it is done.
+    Complete { token: Token, result: Option<Blob> },
+    /// The lease holder says it failed.
+    Fail { token: Token, failure: Failure },
+    /// The lease holder puts it off, uncharged.
+    Snooze { token: Token, until: Timestamp },
+    /// The lease holder gives it back unstarted, uncharged.
+    Release { token: Token },
+    /// The lease ran out.
+    Expire {
+        token: Token,
+        deadline_exceeded: bool,
+    },
+    /// The process that held the lease died.
+    Crash,
+    /// Somebody asks for it not to be done.
+    Cancel,
+}
+
+/// Who claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimant {
+    pub(crate) instance: Instance,
+    pub(crate) worker: String,
+    pub(crate) version: String,
+}
+
+/// What a step needs to know beside the job and the event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) policy: &'a JobPolicy,
+    pub(crate) now: Timestamp,
+    /// Chooses the jitter.
+    pub(crate) seed: u64,
+    /// The place at the end of the line, for a job that becomes ready.
+    pub(crate) seq: u64,
+    pub(crate) queue: &'a str,
+    pub(crate) kind: &'a str,
+}
+
+/// What a step decided: written down as it is, by code that decides nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The job afterwards.
+    pub(crate) job: Job,
+    /// What to count.
+    pub(crate) flows: Vec<Flow>,
+    /// What to note in its history.
+    pub(crate) history: Option<HistoryEntry>,
+}
+
+/// An event that does not fit the state: nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The token is not that of the current lease.
+    Stale {
+        current: Option<Token>,
+        state: JobState,
+    },
+    /// The job has ended.
+    Ended { state: JobState },
+    /// The job is not in the state the event is for; only internal callers can see this.
+    Unfit { state: JobState },
+}
+
+/// Applies `event` to `job`.
+pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Step, Refused> {
+    let next = Next {
+        job: job.clone(),
+        context,
+    };
+    match event {
+        Event::Claim(claimant) => match job.state {
+            State::Ready(from) => Ok(next.claim(claimant, from)),
+            _ => unfit(job),
+        },
+        Event::Due => match job.state {
+            State::Delayed(delayed) => Ok(next.due(delayed)),
+            _ => unfit(job),
+        },
+        Event::Complete { token, result } => {
+            let lease = fenced(job, token)?;
+            Ok(next.complete(lease, result))
+        }
+        Event::Fail { token, failure } => {
+            let lease = fenced(job, token)?;
+            Ok(next.fail(lease, &failure))
+        }
+        Event::Snooze { token, until } => {
+            let lease = fenced(job, token)?;
+            Ok(next.snooze(lease, until))
+        }
+        Event::Release { token } => {
+            let lease = fenced(job, token)?;
+            Ok(next.release(lease))
+        }
+        Event::Expire {
+            token,
+            deadline_exceeded,
+        } => {
+            let lease = fenced(job, token)?;
+            Ok(next.expire(lease, deadline_exceeded))
+        }
+        Event::Crash => match &job.state {
+            State::Leased(lease) => Ok(next.crash(lease)),
+            _ => unfit(job),
+        },
+        Event::Cancel => match &job.state {
+            State::Ready(_) | State::Delayed(_) => Ok(next.cancelled(vec![], None)),
+            State::Leased(lease) => Ok(next.request_cancel(lease)),
+            State::Dead(_) | State::Done(_) | State::Cancelled(_) => Err(Refused::Ended {
+                state: job.state.name(),
+            }),
+        },
+    }
+}
+
+/// Whether the job may be forgotten: it has finished and nothing needs its row any longer.
+pub(crate) fn forgettable(job: &Job, now: Timestamp) -> bool {
+    job.state
+        .tombstone()
+        .is_some_and(|tombstone| tombstone.row_until <= now)
+}
+
+/// Whether the job owns its key at `now` (P7): while it is alive, while its policy keeps the key of
+/// a dead job, and for the stated time after it finished.
+pub(crate) fn holds_key(job: &Job, policy: &JobPolicy, now: Timestamp) -> bool {
+    if job.key.is_none() {
+        return false;
+    }
+    match &job.state {
+        State::Ready(_) | State::Delayed(_) | State::Leased(_) => true,
+        State::Dead(_) => policy.dead_key == DeadKey::Keep,
+        State::Done(_) | State::Cancelled(_) => job
+            .state
+            .tombstone()
+            .is_some_and(|tombstone| now < tombstone.key_until),
+    }
+}
+
+fn unfit(job: &Job) -> Result<Step, Refused> {
+    Err(Refused::Unfit {
+        state: job.state.name(),
+    })
+}
+
+/// The lease that `token` fences, or the refusal (P5).
+fn fenced(job: &Job, token: Token) -> Result<&Lease, Refused> {
+    let stale = Refused::Stale {
+        current: job.token(),
+        state: job.state.name(),
+    };
+    if job.token() == Some(token) {
+        job.lease().ok_or(stale)
+    } else {
+        Err(stale)
+    }
+}
+
+/// The job on its way to the next state.
+struct Next<'a> {
+    job: Job,
+    context: &'a Context<'a>,
+}
+
+impl Next<'_> {
+    fn claim(mut self, claimant: Claimant, from: Ready) -> Step {
+        let now = self.context.now;
+        self.job.deliveries = self.job.deliveries.saturating_add(1);
+        self.job.state = State::Leased(Lease {
+            instance: claimant.instance,
+            worker: claimant.worker,
+            version: claimant.version,
+            claimed_at: now,
+            deadline: now.plus_ms(self.context.policy.lease_ms),
+            cancel_requested: false,
+            from,
+        });
+        self.step(vec![Flow::Claimed], None)
+    }
+
+    fn due(mut self, delayed: Delayed) -> Step {
+        self.job.state = self.ready(delayed.lane);
+        self.step(vec![], None)
+    }
+
+    /// Also after a cancel request: the work has happened, and the history holds both facts.
+    fn complete(mut self, lease: &Lease, result: Option<Blob>) -> Step {
+        self.job.payload = Payload::Dropped;
+        self.job.state = State::Done(Done {
+            at: self.context.now,
+            claimed_at: lease.claimed_at,
+            worker: lease.worker.clone(),
+            result,
+            tombstone: self.tombstone(self.context.policy.key_done_ms),
+        });
+        self.step(vec![Flow::Completed], None)
+    }
+
+    fn fail(mut self, lease: &Lease, failure: &Failure) -> Step {
+        let end = DeliveryEnd::Failed {
+            class: failure.class(),
+            code: failure.code().to_owned(),
+            message: failure.text().to_owned(),
+            provider_ref: failure.reference().map(str::to_owned),
+        };
+        let entry = self.ended(lease, end);
+        if lease.cancel_requested {
+            return self.cancelled(vec![], Some(entry));
+        }
+        let spent = self.charge(failure.class());
+        let policy = self.context.policy;
+        let retried = match failure.class() {
+            FailureClass::Permanent => {
+                return self.die(lease, failure, DeathReason::Permanent, entry);
+            }
+            FailureClass::Transient => Flow::RetriedTransient,
+            FailureClass::Throttled => Flow::RetriedThrottled,
+            FailureClass::Ambiguous | FailureClass::Crashed => {
+                self.job.unknown = true;
+                if policy.on_unknown == OnUnknown::Quarantine {
+                    return self.die(lease, failure, DeathReason::UnknownRefused, entry);
+                }
+                Flow::RetriedAmbiguous
+            }
+        };
+        if let Some(reason) = self.budget_spent(failure.class(), spent) {
+            return self.die(lease, failure, reason, entry);
+        }
+        let planned = policy.schedule.delay_ms(spent, self.context.seed);
+        let wait = planned.max(failure.retry_after_ms().unwrap_or(0));
+        let due = self.context.now.plus_ms(wait);
+        self.job.state = State::Delayed(Delayed {
+            lane: Lane::Retry,
+            due,
+        });
+        self.step(vec![retried], Some(entry))
+    }
+
+    fn snooze(mut self, lease: &Lease, until: Timestamp) -> Step {
+        let entry = self.ended(lease, DeliveryEnd::Snoozed { until });
+        if lease.cancel_requested {
+            return self.cancelled(vec![Flow::Snoozed], Some(entry));
+        }
+        self.job.cycle.snoozes = self.job.cycle.snoozes.saturating_add(1);
+        if self.job.cycle.snoozes > self.context.policy.snoozes_max {
+            let failure = Failure::transient("snooze_budget");
+            return self.die(lease, &failure, DeathReason::SnoozeBudget, entry);
+        }
+        self.job.state = if until <= self.context.now {
+            self.ready(lease.from.lane)
+        } else {
+            State::Delayed(Delayed {
+                lane: lease.from.lane,
+                due: until,
+            })
+        };
+        self.step(vec![Flow::Snoozed], Some(entry))
+    }
+
+    fn release(mut self, lease: &Lease) -> Step {
+        let entry = self.ended(lease, DeliveryEnd::Released);
+        if lease.cancel_requested {
+            return self.cancelled(vec![Flow::Released], Some(entry));
+        }
+        self.job.cycle.releases = self.job.cycle.releases.saturating_add(1);
+        if self.job.cycle.releases > self.context.policy.releases_max {
+            let failure = Failure::transient("release_budget");
+            return self.die(lease, &failure, DeathReason::ReleaseBudget, entry);
+        }
+        self.job.state = State::Ready(lease.from);
+        self.step(vec![Flow::Released], Some(entry))
+    }
+
+    /// The outcome is unknown, and the wait was the lease itself: it goes back at once.
+    fn expire(mut self, lease: &Lease, deadline_exceeded: bool) -> Step {
+        let entry = self.ended(lease, DeliveryEnd::LeaseExpired { deadline_exceeded });
+        if lease.cancel_requested {
+            return self.cancelled(vec![Flow::LeaseExpired], Some(entry));
+        }
+        let code = if deadline_exceeded {
+            "deadline_exceeded"
+        } else {
+            "lease_expired"
+        };
+        let failure = Failure::ambiguous(code).message("the lease ended before the handler did");
+        let spent = self.charge(FailureClass::Ambiguous);
+        self.job.unknown = true;
+        let reason = match self.context.policy.on_unknown {
+            OnUnknown::Quarantine => Some(DeathReason::UnknownRefused),
+            OnUnknown::Retry => self.budget_spent(FailureClass::Ambiguous, spent),
+        };
+        if let Some(reason) = reason {
+            let mut step = self.die(lease, &failure, reason, entry);
+            step.flows.push(Flow::LeaseExpired);
+            return step;
+        }
+        self.job.state = self.ready(Lane::Retry);
+        self.step(vec![Flow::LeaseExpired], Some(entry))
+    }
+
+    /// In flight when the process died: a suspect, not a culprit (P12). The first crash costs
+    /// nothing but the suspicion; one that comes while it ran as the only suspect is charged.
+    fn crash(mut self, lease: &Lease) -> Step {
+        let entry = self.ended(lease, DeliveryEnd::Crashed);
+        if lease.cancel_requested {
+            return self.cancelled(vec![Flow::Crashed], Some(entry));
+        }
+        self.job.unknown = true;
+        self.job.cycle.crashed = self.job.cycle.crashed.saturating_add(1);
+        if lease.from.lane == Lane::Suspect {
+            self.job.cycle.attempts = self.job.cycle.attempts.saturating_add(1);
+        }
+        self.note_failure();
+        let reason = match self.context.policy.on_unknown {
+            OnUnknown::Quarantine => Some(DeathReason::UnknownRefused),
+            OnUnknown::Retry => self.budget_spent(FailureClass::Crashed, self.job.cycle.crashed),
+        };
+        if let Some(reason) = reason {
+            let failure = Failure::new(FailureClass::Crashed, "crashed")
+                .message("the process died while it held the lease");
+            let mut step = self.die(lease, &failure, reason, entry);
+            step.flows.push(Flow::Crashed);
+            return step;
+        }
+        self.job.state = State::Ready(Ready {
+            lane: Lane::Suspect,
+            seq: lease.from.seq,
+            since: self.context.now,
+        });
+        self.step(vec![Flow::Crashed], Some(entry))
+    }
+
+    fn request_cancel(mut self, lease: &Lease) -> Step {
+        if lease.cancel_requested {
+            return self.step(vec![], None);
+        }
+        self.job.state = State::Leased(Lease {
+            cancel_requested: true,
+            ..lease.clone()
+        });
+        let entry = HistoryEntry {
+            at: self.context.now,
+            event: HistoryEvent::CancelRequested,
+        };
+        self.step(vec![Flow::CancelRequested], Some(entry))
+    }
+
+    fn cancelled(mut self, mut flows: Vec<Flow>, entry: Option<HistoryEntry>) -> Step {
+        flows.push(Flow::Cancelled);
+        self.job.payload = Payload::Dropped;
+        self.job.state = State::Cancelled(Cancelled {
+            at: self.context.now,
+            tombstone: self.tombstone(self.context.policy.key_cancelled_ms),
+        });
+        self.step(flows, entry)
+    }
+
+    fn die(
+        mut self,
+        lease: &Lease,
+        failure: &Failure,
+        reason: DeathReason,
+        entry: HistoryEntry,
+    ) -> Step {
+        let Context {
+            now, queue, kind, ..
+        } = *self.context;
+        self.note_failure();
+        let class = failure.class();
+        self.job.state = State::Dead(Dead {
+            reason,
+            class,
+            code: failure.code().to_owned(),
+            message: failure.text().to_owned(),
+            provider_ref: failure.reference().map(str::to_owned),
+            worker: lease.worker.clone(),
+            version: lease.version.clone(),
+            died_at: now,
+            cause: fingerprint(queue, kind, class, failure.code(), failure.text()),
+        });
+        self.step(vec![Flow::died(class)], Some(entry))
+    }
+
+    /// Charges one delivery to `class`; returns how many the class has had in this cycle. An end
+    /// of its own also clears a suspect: the process has survived it.
+    fn charge(&mut self, class: FailureClass) -> u32 {
+        self.note_failure();
+        let cycle: &mut Cycle = &mut self.job.cycle;
+        cycle.attempts = cycle.attempts.saturating_add(1);
+        cycle.crashed = 0;
+        let count = match class {
+            FailureClass::Permanent => return 1,
+            FailureClass::Transient => &mut cycle.transient,
+            FailureClass::Throttled => &mut cycle.throttled,
+            FailureClass::Ambiguous => &mut cycle.ambiguous,
+            FailureClass::Crashed => &mut cycle.crashed,
+        };
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    fn note_failure(&mut self) {
+        self.job.first_failed_at.get_or_insert(self.context.now);
+    }
+
+    fn budget_spent(&self, class: FailureClass, spent: u32) -> Option<DeathReason> {
+        let policy = self.context.policy;
+        if spent >= policy.class_max(class) {
+            Some(DeathReason::ClassBudget)
+        } else if self.job.cycle.attempts >= policy.max_deliveries {
+            Some(DeathReason::TotalBudget)
+        } else {
+            None
+        }
+    }
+
+    fn ended(&self, lease: &Lease, end: DeliveryEnd) -> HistoryEntry {
+        let event = HistoryEvent::DeliveryEnded {
+            delivery: self.job.deliveries,
+            claimed_at: lease.claimed_at,
+            worker: lease.worker.clone(),
+            end,
+        };
+        HistoryEntry {
+            at: self.context.now,
+            event,
+        }
+    }
+
+    fn ready(&self, lane: Lane) -> State {
+        State::Ready(Ready {
+            lane,
+            seq: self.context.seq,
+            since: self.context.now,
+        })
+    }
+
+    fn tombstone(&self, key_ms: u64) -> Tombstone {
+        let now = self.context.now;
+        let key_ms = if self.job.key.is_some() { key_ms } else { 0 };
+        let key_until = now.plus_ms(key_ms);
+        let row_until = key_until.max(now.plus_ms(self.context.policy.keep_finished_ms));
+        Tombstone {
+            key_until,
+            row_until,
+        }
+    }
+
+    fn step(mut self, flows: Vec<Flow>, history: Option<HistoryEntry>) -> Step {
+        if history.is_some() {
+            self.job.history_next = self.job.history_next.saturating_add(1);
+        }
+        Step {
+            job: self.job,
+            flows,
+            history,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! Every error a caller can see: one enum per operation, all `Clone`, because one failed commit
+//! answers many callers.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::domain::id::{JobId, Token};
+use crate::domain::job::JobState;
+
+/// The store could not read or write. Shared by all operations.
+///
+/// After a failed commit the store is *poisoned*: this and every later writing call gets the first
+/// cause until the file is closed and opened again. Reading goes on as long as the file allows.
+#[derive(Clone)]
+pub struct StorageError(Arc<Inner>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Closed,
+    Corrupt,
+    Io,
+    Internal,
+}
+
+#[derive(Clone)]
+struct Inner {
+    kind: Kind,
+    poisoned: bool,
+    message: String,
+}
+
+impl StorageError {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            poisoned: false,
+            message: message.into(),
+        }))
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(Kind::Closed, "the store was closed; open it again")
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(Kind::Corrupt, message)
+    }
+
+    pub(crate) fn io(message: impl Into<String>) -> Self {
+        Self::new(Kind::Io, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(Kind::Internal, message)
+    }
+
+    /// The same cause, marked as the one that stopped the store.
+    pub(crate) fn into_poison(self) -> Self {
+        let inner = Arc::unwrap_or_clone(self.0);
+        Self(Arc::new(Inner {
+            poisoned: true,
+            ..inner
+        }))
+    }
+
+    /// The file's bytes do not make sense: a bad checksum, an impossible record.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        self.0.kind == Kind::Corrupt
+    }
+
+    /// The operating system refused: disk full, I/O error, file taken away.
+    #[must_use]
+    pub fn is_io(&self) -> bool {
+        self.0.kind == Kind::Io
+    }
+
+    /// The handle was closed before or during the call.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.kind == Kind::Closed
+    }
+
+    /// The store has stopped writing until it is opened again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.0.poisoned
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        if self.0.poisoned {
+            f.write_str(
+                " (the store accepts no more writes: close it, mend the cause, open it again)",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StorageError({:?}, {self})", self.0.kind)
+    }
+}
+
+impl std::error::Error for StorageError {}
+
+/// Why a name or a key was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadName {
+    /// It has no bytes.
+    Empty,
+    /// It is longer than the limit.
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        bytes_max: usize,
+    },
+    /// It holds a control character.
+    ControlCharacter,
+}
+
+impl fmt::Display for BadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it is empty; give it at least one character"),
+            Self::TooLong { bytes, bytes_max } => {
+                write!(f, "it has {bytes} bytes; at most {bytes_max} are allowed")
+            }
+            Self::ControlCharacter => f.write_str("it holds a control character; remove it"),
+        }
+    }
+}
+
+macro_rules! errors {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident {
+            $( $(#[$vmeta:meta])* $variant:ident $({ $( $(#[$fmeta:meta])* $field:ident : $ty:ty ),* $(,)? })?
+                => $text:literal $(, $arg:expr)* ; )*
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub enum $name {
+            $( $(#[$vmeta])* $variant $({ $( $(#[$fmeta])* $field: $ty ),* })?, )*
+            /// The store could not read or write.
+            Storage(StorageError),
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $( Self::$variant $({ $($field),* })? => write!(f, $text $(, $arg)*), )*
+                    Self::Storage(error) => error.fmt(f),
+                }
+            }
+        }
+
+        impl std::error::Error for $name {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                if let Self::Storage(error) = self { Some(error) } else { None }
+            }
+        }
+
+        impl From<StorageError> for $name {
+            fn from(error: StorageError) -> Self {
+                Self::Storage(error)
+            }
+        }
+    )*};
+}
+
+errors! {
+    /// Opening failed. The file, if there is one, was not changed.
+    OpenError {
+        /// Another process, or another handle of this one, has it open.
+        InUse {
+            /// The file.
+            path: PathBuf,
+        } => "{} is open elsewhere: close the other process or handle first", path.display();
+        /// The path is a directory.
+        IsDirectory {
+            /// The path.
+            path: PathBuf,
+        } => "{} is a directory: name a file in it", path.display();
+        /// The file exists and has no bytes. It is not taken for a new store.
+        Empty {
+            /// The file.
+            path: PathBuf,
+        } => "{} exists but is empty: delete it to start a new store, or restore it from a backup", path.display();
+        /// The file is something else.
+        Foreign {
+            /// The file.
+            path: PathBuf,
+            /// What it is, as far as can be told.
+            why: String,
+        } => "{} is not a redrive store ({why}): name another file", path.display();
+        /// The file was written by a later version of this crate.
+        Newer {
+            /// The file.
+            path: PathBuf,
+            /// The version of its format.
+            found: u32,
+            /// The newest format version this build reads.
+            supported: u32,
+        } => "{} has format version {found}, this build reads up to {supported}: use a newer redrive", path.display();
+        /// The file is a store, but its bytes are damaged.
+        Damaged {
+            /// The file.
+            path: PathBuf,
+            /// What was found.
+            why: String,
+        } => "{} is damaged ({why}): restore it from a backup; it was left as it is", path.display();
+        /// An option has a value that cannot be used.
+        BadOption {
+            /// Which one.
+            option: &'static str,
+            /// Why.
+            why: String,
+        } => "option {option}: {why}";
+    }
+
+    /// A job was not accepted. Nothing was written for it.
+    EnqueueError {
+        /// The queue, kind or key cannot be used.
+        BadName {
+            /// Which of them.
+            what: &'static str,
+            /// Why.
+            why: BadName,
+        } => "the {what} cannot be used: {why}";
+        /// The payload is larger than the store's limit.
+        PayloadTooLarge {
+            /// Its length in bytes.
+            bytes: usize,
+            /// The limit in bytes.
+            bytes_max: usize,
+        } => "the payload has {bytes} bytes, the limit is {bytes_max}: store it elsewhere and enqueue a reference, or raise Options::payload_bytes_max";
+        /// The payload's serialiser failed or panicked.
+        Encode {
+            /// What it said.
+            message: String,
+        } => "the payload could not be encoded: {message}";
+        /// The key belongs to a job with another request (P7).
+        KeyConflict {
+            /// The key.
+            key: String,
+            /// The job that owns it.
+            owner: JobId,
+            /// The state of that job.
+            state: JobState,
+        } => "key {key:?} belongs to job {owner} ({state}), whose kind or payload differs: use another key for another request";
+        /// The file knows as many queues, kinds or policies as it may.
+        TooMany {
+            /// Of what.
+            what: &'static str,
+            /// The limit.
+            count_max: usize,
+        } => "there are already {count_max} {what}, the most one file may hold: put what varies into the payload";
+        /// More jobs in one call than allowed.
+        BatchTooLarge {
+            /// How many.
+            jobs: usize,
+            /// The limit.
+            jobs_max: usize,
+        } => "{jobs} jobs in one call, at most {jobs_max} are allowed: split the call";
+        /// Another job of an all-or-nothing call was refused, so this one was not written either.
+        Withheld {
+            /// The place in the call of the first one that was refused.
+            refused: usize,
+        } => "not written, because item {refused} of the same all-or-nothing call was refused";
+    }
+
+    /// A claim was not possible. Nothing changed.
+    ClaimError {
+        /// The queue or a kind cannot be used.
+        BadName {
+            /// Which of them.
+            what: &'static str,
+            /// Why.
+            why: BadName,
+        } => "the {what} cannot be used: {why}";
+        /// Zero jobs, or more than allowed, were asked for.
+        BadCount {
+            /// How many.
+            jobs: usize,
+            /// The limit.
+            jobs_max: usize,
+        } => "{jobs} jobs were asked for: ask for 1 to {jobs_max}";
+    }
+
+    /// A lease could not be settled or extended. Nothing changed.
+    SettleError {
+        /// The lease has ended: it expired, was settled, or the job was taken over (P5).
+        StaleLease {
+            /// The lease that was presented.
+            presented: Token,
+            /// The job's current lease, if it has one.
+            current: Option<Token>,
+        } => "the lease of {presented} has ended{}: drop this delivery's work, the job goes on without it", match current { Some(token) => format!(" (now {token})"), None => String::new() };
+        /// The result is larger than the limit.
+        ResultTooLarge {
+            /// Its length in bytes.
+            bytes: usize,
+            /// The limit in bytes.
+            bytes_max: usize,
+        } => "the result has {bytes} bytes, the limit is {bytes_max}: store it elsewhere and keep a reference";
+    }
+
+    /// A job could not be cancelled or discarded. Nothing changed.
+    CancelError {
+        /// There is no such job; finished jobs are forgotten after their stated time.
+        NotFound {
+            /// The id.
+            job: JobId,
+        } => "there is no job {job}: it never existed, or it finished and its row is gone";
+        /// The job is in a state in which this cannot be done.
+        WrongState {
+            /// The id.
+            job: JobId,
+            /// Its state.
+            state: JobState,
+        } => "job {job} is {state}: only unfinished jobs can be cancelled and only dead ones discarded";
+    }
+
+    /// A queue's settings were not changed.
+    QueueError {
+        /// The name cannot be used.
+        BadName {
+            /// Why.
+            why: BadName,
+        } => "the queue cannot be used: {why}";
+        /// The file knows as many queues or policies as it may.
+        TooMany {
+            /// Of what.
+            what: &'static str,
+            /// The limit.
+            count_max: usize,
+        } => "there are already {count_max} {what}, the most one file may hold";
+    }
+}

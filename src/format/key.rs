@@ -1,0 +1,232 @@
+//! Keys: fixed-width big-endian integers, so that byte order is number order; a trailing string
+//! needs no terminator.
+
+use crate::domain::id::{Class, JobId, KindId, QueueId};
+use crate::domain::job::{Job, Ready, State};
+use crate::domain::time::Timestamp;
+use crate::format::Damage;
+
+/// Builds a key piece by piece.
+#[derive(Default)]
+struct Builder(Vec<u8>);
+
+impl Builder {
+    fn class(self, class: Class) -> Self {
+        self.u32(class.queue.get()).u32(class.kind.get())
+    }
+
+    fn u32(mut self, number: u32) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn u64(mut self, number: u64) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn u8(mut self, number: u8) -> Self {
+        self.0.push(number);
+        self
+    }
+}
+
+fn new() -> Builder {
+    Builder(Vec::with_capacity(24))
+}
+
+/// `jobs`, `payloads`: id.
+pub(crate) fn job(id: JobId) -> Vec<u8> {
+    new().u64(id.get()).0
+}
+
+/// `ready`: queue, kind, lane, 255 - priority, sequence.
+pub(crate) fn ready(class: Class, priority: u8, ready: Ready) -> Vec<u8> {
+    new()
+        .class(class)
+        .u8(ready.lane.number())
+        .u8(u8::MAX - priority)
+        .u64(ready.seq)
+        .0
+}
+
+/// The part of a `ready` key that names the class and the lane.
+pub(crate) fn ready_lane(class: Class, lane: u8) -> Vec<u8> {
+    new().class(class).u8(lane).0
+}
+
+/// `delayed` and `leased`: time, id.
+pub(crate) fn timed(at: Timestamp, id: JobId) -> Vec<u8> {
+    new().u64(at.as_millis()).u64(id.get()).0
+}
+
+/// `dead`: queue, kind, time, id.
+pub(crate) fn dead(class: Class, died_at: Timestamp, id: JobId) -> Vec<u8> {
+    new().class(class).u64(died_at.as_millis()).u64(id.get()).0
+}
+
+/// `keys`: queue, then the key's own bytes.
+pub(crate) fn key(queue: QueueId, key: &str) -> Vec<u8> {
+    let mut builder = new().u32(queue.get());
+    builder.0.extend_from_slice(key.as_bytes());
+    builder.0
+}
+
+/// `history`: id, entry number.
+pub(crate) fn history(id: JobId, entry: u32) -> Vec<u8> {
+    new().u64(id.get()).u32(entry).0
+}
+
+/// `counters`: queue, kind.
+pub(crate) fn class(class: Class) -> Vec<u8> {
+    new().class(class).0
+}
+
+/// `windows`: minute, queue, kind.
+pub(crate) fn window(minute: u64, class: Class) -> Vec<u8> {
+    new().u64(minute).class(class).0
+}
+
+/// `queues`, `kinds`, `policies`: the number.
+pub(crate) fn number(number: u32) -> Vec<u8> {
+    new().u32(number).0
+}
+
+/// `damaged`: table number, then the damaged row's key.
+pub(crate) fn damaged(table: u8, row: &[u8]) -> Vec<u8> {
+    let mut builder = new().u8(table);
+    builder.0.extend_from_slice(row);
+    builder.0
+}
+
+/// The key of the state table's row for `job`, without saying which table that is.
+pub(crate) fn state(job_row: &Job) -> Option<Vec<u8>> {
+    match &job_row.state {
+        State::Ready(state) => Some(ready(job_row.class, job_row.priority, *state)),
+        State::Delayed(state) => Some(timed(state.due, job_row.id)),
+        State::Leased(state) => Some(timed(state.deadline, job_row.id)),
+        State::Dead(state) => Some(dead(job_row.class, state.died_at, job_row.id)),
+        State::Done(_) | State::Cancelled(_) => None,
+    }
+}
+
+/// Reads the id of a `jobs` row.
+pub(crate) fn read_job(bytes: &[u8]) -> Result<JobId, Damage> {
+    let (id, rest) = take_u64(bytes)?;
+    end(rest)?;
+    Ok(JobId::new(id))
+}
+
+/// Reads time and id of a `delayed`, `leased` or `expiries` row.
+pub(crate) fn read_timed(bytes: &[u8]) -> Result<(Timestamp, JobId), Damage> {
+    let (at, rest) = take_u64(bytes)?;
+    let (id, rest) = take_u64(rest)?;
+    end(rest)?;
+    Ok((Timestamp::from_millis(at), JobId::new(id)))
+}
+
+/// Reads priority and sequence of a `ready` row.
+pub(crate) fn read_ready_order(bytes: &[u8]) -> Result<(u8, u64), Damage> {
+    let (_, rest) = take_u64(bytes)?;
+    let Some((&[_lane, inverted], rest)) = rest.split_first_chunk() else {
+        return Err(Damage("a key is too short"));
+    };
+    let (seq, rest) = take_u64(rest)?;
+    end(rest)?;
+    Ok((u8::MAX - inverted, seq))
+}
+
+/// Reads the class of a `counters` row.
+pub(crate) fn read_class(bytes: &[u8]) -> Result<Class, Damage> {
+    let (queue, rest) = take_u32(bytes)?;
+    let (kind, rest) = take_u32(rest)?;
+    end(rest)?;
+    Ok(Class {
+        queue: QueueId::new(queue),
+        kind: KindId::new(kind),
+    })
+}
+
+/// Reads the number of a `queues`, `kinds` or `policies` row.
+pub(crate) fn read_number(bytes: &[u8]) -> Result<u32, Damage> {
+    let (number, rest) = take_u32(bytes)?;
+    end(rest)?;
+    Ok(number)
+}
+
+/// The smallest key after every key that begins with `prefix`.
+pub(crate) fn after_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Every byte was 0xff: nothing of ours begins so; an end past all keys of our widths.
+    vec![u8::MAX; prefix.len() + 32]
+}
+
+fn take_u64(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
+    let (number, rest) = bytes
+        .split_first_chunk()
+        .ok_or(Damage("a key is too short"))?;
+    Ok((u64::from_be_bytes(*number), rest))
+}
+
+fn take_u32(bytes: &[u8]) -> Result<(u32, &[u8]), Damage> {
+    let (number, rest) = bytes
+        .split_first_chunk()
+        .ok_or(Damage("a key is too short"))?;
+    Ok((u32::from_be_bytes(*number), rest))
+}
+
+fn end(rest: &[u8]) -> Result<(), Damage> {
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(Damage("a key is too long"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::job::Lane;
+
+    proptest! {
+        /// O-19: byte order in `ready` is claim order, so that a claim is the first row of a range.
+        #[test]
+        fn ready_keys_sort_as_claims_do(a: (u8, u64), b: (u8, u64)) {
+            let class = Class { queue: QueueId::new(1), kind: KindId::new(2) };
+            let key = |(priority, seq)| {
+                ready(class, priority, Ready { lane: Lane::Fresh, seq, since: Timestamp::MAX })
+            };
+            let order = |(priority, seq): (u8, u64)| (u8::MAX - priority, seq);
+            prop_assert_eq!(key(a).cmp(&key(b)), order(a).cmp(&order(b)));
+            prop_assert_eq!(read_ready_order(&key(a)), Ok(a));
+        }
+
+        #[test]
+        fn timed_keys_sort_by_time(a: (u64, u64), b: (u64, u64)) {
+            let key = |(at, id)| timed(Timestamp::from_millis(at), JobId::new(id));
+            prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
+            prop_assert_eq!(read_timed(&key(a)), Ok((Timestamp::from_millis(a.0), JobId::new(a.1))));
+        }
+
+        #[test]
+        fn a_prefix_ends_after_all_its_keys(prefix: Vec<u8>, rest: Vec<u8>) {
+            prop_assume!(!prefix.iter().all(|&byte| byte == u8::MAX));
+            let key: Vec<u8> = prefix.iter().chain(&rest).copied().collect();
+            prop_assert!(key < after_prefix(&prefix));
+        }
+
+        #[test]
+        fn arbitrary_key_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
+            let _ = (read_class(&bytes), read_number(&bytes));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Claiming jobs.
+
+use std::time::Duration;
+
+use crate::domain::limits::{BATCH_MAX, WORKER_BYTES_MAX, cut};
+use crate::domain::time::whole_ms;
+use crate::error::ClaimError;
+use crate::handle::check_name;
+use crate::handle::lease::Lease;
+use crate::handle::redrive::Redrive;
+use crate::writer::command::{Claim, Claimed, Command, Request, StopFlag};
+
+/// What to claim.
+///
+/// ```
+/// use std::time::Duration;
+/// use redrive::ClaimRequest;
+///
+/// let request = ClaimRequest::new("charges")
+///     .kinds(["charge", "refund"])
+///     .up_to(10)
+///     .wait(Duration::from_secs(30));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    queue: String,
+    kinds: Option<Vec<String>>,
+    jobs_max: usize,
+    wait_ms: Option<u64>,
+    worker: String,
+    version: String,
+    stop: Option<StopFlag>,
+}
+
+impl ClaimRequest {
+    /// One job of any kind from `queue`, without waiting.
+    #[must_use]
+    pub fn new(queue: impl Into<String>) -> Self {
+        Self {
+            queue: queue.into(),
+            kinds: None,
+            jobs_max: 1,
+            wait_ms: None,
+            worker: String::new(),
+            version: String::new(),
+            stop: None,
+        }
+    }
+
+    /// Only jobs of these kinds. Others stay ready and are charged nothing.
+    #[must_use]
+    pub fn kinds(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.kinds = Some(kinds.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Up to this many jobs, 1 to 100,000. All are leased from the same moment.
+    #[must_use]
+    pub fn up_to(mut self, jobs: usize) -> Self {
+        self.jobs_max = jobs;
+        self
+    }
+
+    /// Waits this long for the first job. The wait costs no polling: an enqueue and the claim that
+    /// it satisfies share a commit.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait_ms = Some(whole_ms(wait));
+        self
+    }
+
+    /// Who claims; kept with the delivery. Cut to 64 bytes.
+    #[must_use]
+    pub fn worker(mut self, worker: impl Into<String>) -> Self {
+        self.worker = cut(worker.into(), WORKER_BYTES_MAX);
+        self
+    }
+
+    /// The version of the handler; kept with a job that dies under it. Cut to 64 bytes.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = cut(version.into(), WORKER_BYTES_MAX);
+        self
+    }
+
+    pub(crate) fn stop(mut self, stop: StopFlag) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    pub(crate) fn check(self, now_ms: u64) -> Result<Request, ClaimError> {
+        check_name(&self.queue).map_err(|why| ClaimError::BadName { what: "queue", why })?;
+        for kind in self.kinds.iter().flatten() {
+            check_name(kind).map_err(|why| ClaimError::BadName { what: "kind", why })?;
+        }
+        if self.jobs_max == 0 || self.jobs_max > BATCH_MAX {
+            return Err(ClaimError::BadCount {
+                jobs: self.jobs_max,
+                jobs_max: BATCH_MAX,
+            });
+        }
+        Ok(Request {
+            queue: self.queue,
+            kinds: self.kinds,
+            jobs_max: self.jobs_max,
+            worker: self.worker,
+            version: self.version,
+            until_ms: self.wait_ms.map(|ms| now_ms.saturating_add(ms)),
+            stop: self.stop,
+        })
+    }
+}
+
+impl Redrive {
+    /// Leases jobs: the highest priority first, then the longest in line. Each delivery is counted
+    /// on the disk before this returns (P4).
+    ///
+    /// Empty when nothing was ready in time. A queue that does not exist yet is an empty queue.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError`]: a bad name, a count of 0 or over 100,000, or the store's own trouble.
+    pub fn claim(&self, request: ClaimRequest) -> Result<Vec<Lease>, ClaimError> {
+        let request = request.check(self.clock().monotonic_ms())?;
+        let claimed = self.ask(|reply| Command::Claim(Claim { request, reply }))??;
+        Ok(self.leases(claimed))
+    }
+
+    pub(crate) fn leases(&self, claimed: Vec<Claimed>) -> Vec<Lease> {
+        claimed
+            .into_iter()
+            .map(|claimed| Lease::new(self.clone(), claimed))
+            .collect()
+    }
+}

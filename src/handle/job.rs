@@ -1,0 +1,178 @@
+//! One job, for people to look at.
+
+use serde::Serialize;
+
+use crate::domain::failure::FailureClass;
+use crate::domain::history::{HistoryEntry, kept};
+use crate::domain::id::JobId;
+use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
+use crate::domain::time::Timestamp;
+use crate::error::StorageError;
+use crate::store::rows::Rows;
+use crate::store::{history, job as job_store, names};
+
+/// A job as of the last commit, with its history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct JobInfo {
+    /// Its id.
+    pub id: JobId,
+    /// Its queue.
+    pub queue: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// The state it is in.
+    pub state: JobState,
+    /// 0 to 255; higher goes first.
+    pub priority: u8,
+    /// When it was accepted.
+    pub enqueued_at: Timestamp,
+    /// Claims over its whole life.
+    pub deliveries: u32,
+    /// Charged deliveries in the present cycle.
+    pub attempts: u32,
+    /// Crashes in a row in the present cycle.
+    pub crashes: u32,
+    /// How often an operator sent it back from the quarantine.
+    pub redrives: u32,
+    /// An earlier delivery may have had its effect without anybody knowing.
+    pub outcome_unknown: bool,
+    /// The lane it stands, or will stand, or stood in; for unfinished jobs.
+    pub lane: Option<Lane>,
+    /// When it becomes ready; for delayed jobs.
+    pub due: Option<Timestamp>,
+    /// The present lease; for leased jobs. Heartbeats extend it without a commit, so it may last
+    /// longer than it says here.
+    pub lease: Option<LeaseInfo>,
+    /// The evidence; for dead jobs.
+    pub dead: Option<DeadInfo>,
+    /// When it was done or cancelled.
+    pub finished_at: Option<Timestamp>,
+    /// The result it gave; for done jobs.
+    pub result: Option<Vec<u8>>,
+    /// What happened to it, oldest first; bounded to the first 4 and the latest 28 entries.
+    pub history: Vec<HistoryEntry>,
+    /// How many entries were dropped between the first and the latest ones.
+    pub history_dropped: u32,
+}
+
+/// The lease of a job as it was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LeaseInfo {
+    /// Who has it.
+    pub worker: String,
+    /// The version of the handler.
+    pub version: String,
+    /// Since when.
+    pub claimed_at: Timestamp,
+    /// Until when, without a heartbeat.
+    pub deadline: Timestamp,
+    /// Somebody asked to cancel the job.
+    pub cancel_requested: bool,
+}
+
+/// The evidence a dead job keeps (P9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeadInfo {
+    /// Why it is dead.
+    pub reason: DeathReason,
+    /// The class of its last failure.
+    pub class: FailureClass,
+    /// The code of its last failure.
+    pub code: String,
+    /// The message of its last failure, bounded.
+    pub message: String,
+    /// The other side's reference, if known.
+    pub provider_ref: Option<String>,
+    /// Who had it last.
+    pub worker: String,
+    /// The version of the handler that had it last.
+    pub version: String,
+    /// When it first failed.
+    pub first_failed_at: Option<Timestamp>,
+    /// When it died.
+    pub died_at: Timestamp,
+    /// Groups jobs that died of the same thing: queue, kind, class, code and normalised message.
+    pub cause: u64,
+}
+
+impl JobInfo {
+    pub(crate) fn read(rows: &impl Rows, id: JobId) -> Result<Option<Self>, StorageError> {
+        match job_store::read(rows, id)? {
+            Some(job) => Self::of(rows, job).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn of(rows: &impl Rows, job: Job) -> Result<Self, StorageError> {
+        let queue = names::queue(rows, job.class.queue)?.map(|queue| queue.name);
+        let kind = names::kind(rows, job.class.kind)?;
+        let mut info = Self {
+            id: job.id,
+            queue: queue.unwrap_or_default(),
+            kind: kind.unwrap_or_default(),
+            key: job.key.map(|claim| claim.key),
+            state: job.state.name(),
+            priority: job.priority,
+            enqueued_at: job.enqueued_at,
+            deliveries: job.deliveries,
+            attempts: job.cycle.attempts,
+            crashes: job.cycle.crashed,
+            redrives: job.redrives,
+            outcome_unknown: job.unknown,
+            lane: None,
+            due: None,
+            lease: None,
+            dead: None,
+            finished_at: None,
+            result: None,
+            history: history::read(rows, job.id)?,
+            history_dropped: kept(job.history_next).1,
+        };
+        info.describe(job.state, job.first_failed_at);
+        Ok(info)
+    }
+
+    fn describe(&mut self, state: State, first_failed_at: Option<Timestamp>) {
+        match state {
+            State::Ready(ready) => self.lane = Some(ready.lane),
+            State::Delayed(delayed) => {
+                self.lane = Some(delayed.lane);
+                self.due = Some(delayed.due);
+            }
+            State::Leased(lease) => {
+                self.lane = Some(lease.from.lane);
+                self.lease = Some(LeaseInfo {
+                    worker: lease.worker,
+                    version: lease.version,
+                    claimed_at: lease.claimed_at,
+                    deadline: lease.deadline,
+                    cancel_requested: lease.cancel_requested,
+                });
+            }
+            State::Dead(dead) => {
+                self.dead = Some(DeadInfo {
+                    reason: dead.reason,
+                    class: dead.class,
+                    code: dead.code,
+                    message: dead.message,
+                    provider_ref: dead.provider_ref,
+                    worker: dead.worker,
+                    version: dead.version,
+                    first_failed_at,
+                    died_at: dead.died_at,
+                    cause: dead.cause,
+                });
+            }
+            State::Done(done) => {
+                self.finished_at = Some(done.at);
+                self.result = done.result.map(|blob| blob.0);
+            }
+            State::Cancelled(cancelled) => self.finished_at = Some(cancelled.at),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! A job in somebody's hands.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::domain::blob::Blob;
+use crate::domain::failure::Failure;
+use crate::domain::id::{JobId, Token};
+use crate::domain::job::{JobState, Lane};
+use crate::domain::limits::RESULT_BYTES_MAX;
+use crate::domain::time::{Timestamp, whole_ms};
+use crate::error::{ClaimError, SettleError};
+use crate::handle::claim::ClaimRequest;
+use crate::handle::redrive::Redrive;
+use crate::writer::command::{Claim, Claimed, Command, How, Settle, Start};
+use crate::writer::reply::{Reply, reply};
+
+/// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),
+/// [`snooze`](Self::snooze) or [`release`](Self::release); dropping it releases it.
+///
+/// The lease ends by itself when it is not extended by [`heartbeat`](Self::heartbeat) in time; the
+/// outcome is then unknown, and every later call gets [`SettleError::StaleLease`] (P5).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+/// use redrive::{ClaimRequest, Failure, JobState, NewJob};
+///
+/// jobs.enqueue(NewJob::new("mail", "welcome").bytes("not an address"))?;
+/// let lease = jobs.claim(ClaimRequest::new("mail"))?.remove(0);
+/// assert_eq!(lease.fail(Failure::permanent("E_ADDRESS"))?, JobState::Dead);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lease {
+    jobs: Redrive,
+    claimed: Claimed,
+    settled: bool,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heartbeat {
+    /// How long the lease lasts from now, without another heartbeat.
+    pub left: Duration,
+    /// Somebody asked to cancel the job: stop, and fail or release it.
+    pub cancel_requested: bool,
+    /// The delivery's hard deadline has passed; the lease is not extended any more.
+    pub deadline_passed: bool,
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("token", &self.claimed.token)
+            .field("queue", &self.claimed.queue)
+            .field("kind", &self.claimed.kind)
+            .field("key", &self.claimed.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(jobs: Redrive, claimed: Claimed) -> Self {
+        Self {
+            jobs,
+            claimed,
+            settled: false,
+        }
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.claimed.token.job
+    }
+
+    /// What fences this lease.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.claimed.token
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.claimed.queue
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.claimed.kind
+    }
+
+    /// The idempotency key: the same on every delivery.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.claimed.key.as_deref()
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.claimed.payload
+    }
+
+    /// The payload, read as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A permanent [`Failure`] with code `undecodable`: the same bytes will not decode next time.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.claimed.payload)
+            .map_err(|error| Failure::permanent("undecodable").message(error.to_string()))
+    }
+
+    /// Which delivery this is, counted from 1 over the job's life.
+    #[must_use]
+    pub fn delivery(&self) -> u32 {
+        self.claimed.token.delivery
+    }
+
+    /// Which attempt this is, counted from 1 within the present cycle; uncharged deliveries do not
+    /// count.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.claimed.attempt
+    }
+
+    /// The lane the job was claimed from.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        self.claimed.lane
+    }
+
+    /// An earlier delivery may have had its effect without anybody knowing (P8): look before you
+    /// repeat it.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        self.claimed.unknown
+    }
+
+    /// When the job was enqueued.
+    #[must_use]
+    pub fn enqueued_at(&self) -> Timestamp {
+        self.claimed.enqueued_at
+    }
+
+    /// The length of the lease; extend it at no more than a third of that.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        Duration::from_millis(self.claimed.lease_ms)
+    }
+
+    /// Extends the lease to its full length from now. Costs no commit: one process owns the file.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended.
+    pub fn heartbeat(&self) -> Result<Heartbeat, SettleError> {
+        self.jobs.heartbeat(self.claimed.token)
+    }
+
+    /// The job is done. Returns after the commit.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended: nothing was written.
+    pub fn complete(self) -> Result<(), SettleError> {
+        self.settle(How::Complete { result: None }).map(drop)
+    }
+
+    /// The job is done, with a result of up to 64 KiB that is kept as long as the job's key or row
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended; [`SettleError::ResultTooLarge`], after
+    /// which the job was given back.
+    pub fn complete_with(self, result: impl Into<Vec<u8>>) -> Result<(), SettleError> {
+        let how = completion(Some(result.into()))?;
+        self.settle(how).map(drop)
+    }
+
+    /// The delivery failed. Returns what became of the job: delayed for another attempt, dead, or
+    /// cancelled if that was asked for meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended.
+    pub fn fail(self, failure: Failure) -> Result<JobState, SettleError> {
+        self.settle(How::Fail(failure))
+    }
+
+    /// Later, please: the job becomes ready again after `delay` and is charged no attempt. Bounded
+    /// by the policy's `snoozes_max`.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended.
+    pub fn snooze(self, delay: Duration) -> Result<JobState, SettleError> {
+        self.settle(How::Snooze(Start::AfterMs(whole_ms(delay))))
+    }
+
+    /// Gives the job back unstarted, to its old place in line, charged no attempt. Bounded by the
+    /// policy's `releases_max`.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::StaleLease`] when the lease has ended.
+    pub fn release(self) -> Result<JobState, SettleError> {
+        self.settle(How::Release)
+    }
+
+    /// Completes this job and claims the next one in the same commit: what a worker loop wants.
+    /// Should nothing be ready, the completion is committed at once and the claim waits as it says.
+    ///
+    /// # Errors
+    ///
+    /// The first result is that of the completion, the second that of the claim.
+    #[expect(clippy::type_complexity, reason = "two results of two operations")]
+    pub fn complete_then_claim(
+        self,
+        next: ClaimRequest,
+    ) -> (Result<(), SettleError>, Result<Vec<Self>, ClaimError>) {
+        let (settled, claimed) = self.settle_then_claim(Ok(How::Complete { result: None }), next);
+        (settled.map(drop), claimed)
+    }
+
+    fn settle(mut self, how: How) -> Result<JobState, SettleError> {
+        self.settled = true;
+        let claimed = &self.claimed;
+        let (token, class) = (claimed.token, claimed.class);
+        self.jobs.ask(|reply| {
+            Command::Settle(Box::new(Settle {
+                token,
+                class,
+                how,
+                reply,
+                then: None,
+            }))
+        })?
+    }
+
+    /// Settles, and claims in the same commit if `how` is in order.
+    #[expect(clippy::type_complexity, reason = "two results of two operations")]
+    pub(crate) fn settle_then_claim(
+        mut self,
+        how: Result<How, SettleError>,
+        next: ClaimRequest,
+    ) -> (Result<JobState, SettleError>, Result<Vec<Self>, ClaimError>) {
+        let jobs = self.jobs.clone();
+        let how = match how {
+            Ok(how) => how,
+            Err(error) => return (Err(error), jobs.claim(next)),
+        };
+        let request = match next.check(jobs.clock().monotonic_ms()) {
+            Ok(request) => request,
+            Err(error) => return (self.settle(how), Err(error)),
+        };
+        self.settled = true;
+        let (token, class) = (self.claimed.token, self.claimed.class);
+        let (claim_reply, claimed) = reply();
+        let then = Some(Claim {
+            request,
+            reply: claim_reply,
+        });
+        let asked = jobs.ask(|reply: Reply<Result<JobState, SettleError>>| {
+            Command::Settle(Box::new(Settle {
+                token,
+                class,
+                how,
+                reply,
+                then,
+            }))
+        });
+        let settled = asked.map_err(SettleError::from).flatten();
+        let claimed = jobs
+            .writer()
+            .wait(claimed)
+            .map_err(ClaimError::from)
+            .flatten();
+        (settled, claimed.map(|claimed| jobs.leases(claimed)))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.jobs.release(self.claimed.token, self.claimed.class);
+        }
+    }
+}
+
+impl Redrive {
+    pub(crate) fn heartbeat(&self, token: Token) -> Result<Heartbeat, SettleError> {
+        let writer = self.writer();
+        let beat = writer.leases.heartbeat(token, self.clock().monotonic_ms());
+        match (beat, writer.poisoned()) {
+            (_, Some(cause)) => Err(cause.into()),
+            (Some(beat), None) => Ok(Heartbeat {
+                left: Duration::from_millis(beat.left_ms),
+                cancel_requested: beat.cancel_requested,
+                deadline_passed: beat.deadline_passed,
+            }),
+            (None, None) => Err(SettleError::StaleLease {
+                presented: token,
+                current: None,
+            }),
+        }
+    }
+
+    /// Gives a lease back without waiting for the answer.
+    pub(crate) fn release(&self, token: Token, class: crate::domain::id::Class) {
+        let (reply, _) = reply();
+        let settle = Settle {
+            token,
+            class,
+            how: How::Release,
+            reply,
+            then: None,
+        };
+        // A store that no longer answers recovers the lease at its next opening.
+        let _ = self.writer().tell(Command::Settle(Box::new(settle)));
+    }
+}
+
+/// A completion, if its result fits.
+pub(crate) fn completion(result: Option<Vec<u8>>) -> Result<How, SettleError> {
+    match result {
+        Some(result) if result.len() > RESULT_BYTES_MAX => Err(SettleError::ResultTooLarge {
+            bytes: result.len(),
+            bytes_max: RESULT_BYTES_MAX,
+        }),
+        result => Ok(How::Complete {
+            result: result.map(Blob),
+        }),
+    }
+}

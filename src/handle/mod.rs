@@ -1,0 +1,35 @@
+//! The public API. Checks input and runs user code (serialisers, conversions) on the caller's thread,
+//! then asks the writer.
+
+pub(crate) mod claim;
+pub(crate) mod job;
+pub(crate) mod lease;
+pub(crate) mod new_job;
+pub(crate) mod options;
+pub(crate) mod queue;
+pub(crate) mod redrive;
+pub(crate) mod stats;
+
+use crate::domain::limits::NAME_BYTES_MAX;
+use crate::error::BadName;
+
+/// Checks a queue's, a kind's or a key's text.
+pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        Err(BadName::Empty)
+    } else if text.len() > bytes_max {
+        Err(BadName::TooLong {
+            bytes: text.len(),
+            bytes_max,
+        })
+    } else if text.chars().any(char::is_control) {
+        Err(BadName::ControlCharacter)
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks a queue's or a kind's name.
+pub(crate) fn check_name(name: &str) -> Result<(), BadName> {
+    check_text(name, NAME_BYTES_MAX)
+}

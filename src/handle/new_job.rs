@@ -1,0 +1,167 @@
+//! A job to be enqueued.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::domain::blob::Blob;
+use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::limits::KEY_BYTES_MAX;
+use crate::domain::policy::JobPolicy;
+use crate::domain::time::{Timestamp, whole_ms};
+use crate::error::EnqueueError;
+use crate::handle::{check_name, check_text};
+use crate::writer::command::{Prepared, Start};
+
+/// A job to be enqueued: a queue, a kind, a payload, and what else is to be said about it.
+///
+/// ```
+/// use std::time::Duration;
+/// use redrive::NewJob;
+///
+/// let job = NewJob::new("charges", "charge")
+///     .json(&serde_json::json!({ "order": "O-194", "cents": 4_900 }))?
+///     .key("charge:O-194")
+///     .delay(Duration::from_secs(30))
+///     .priority(200);
+/// # Ok::<_, redrive::EnqueueError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    queue: String,
+    kind: String,
+    payload: Vec<u8>,
+    key: Option<String>,
+    priority: u8,
+    start: Start,
+    policy: Option<JobPolicy>,
+}
+
+impl NewJob {
+    /// A job of `kind` in `queue`, with an empty payload. Names have 1 to 128 bytes and no control
+    /// characters; that is checked at the enqueue. A queue comes into being with its first job.
+    #[must_use]
+    pub fn new(queue: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self {
+            queue: queue.into(),
+            kind: kind.into(),
+            payload: Vec::new(),
+            key: None,
+            priority: 100,
+            start: Start::Now,
+            policy: None,
+        }
+    }
+
+    /// The payload as bytes.
+    #[must_use]
+    pub fn bytes(mut self, payload: impl Into<Vec<u8>>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// The payload as JSON. The serialiser runs here, on the caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// [`EnqueueError::Encode`] when the value's serialiser fails or panics.
+    pub fn json(mut self, payload: &impl Serialize) -> Result<Self, EnqueueError> {
+        let encoded = catch_unwind(AssertUnwindSafe(|| serde_json::to_vec(payload)));
+        let message = match encoded {
+            Ok(Ok(payload)) => {
+                self.payload = payload;
+                return Ok(self);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the serialiser panicked".to_owned(),
+        };
+        Err(EnqueueError::Encode { message })
+    }
+
+    /// The idempotency key: the stable business identity of the work, 1 to 512 bytes. It belongs to
+    /// the queue.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Not before this long from now, on the store's timeline. Any length; what lies past the last
+    /// representable instant sorts last.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.start = Start::AfterMs(whole_ms(delay));
+        self
+    }
+
+    /// Not before this instant. One in the past means now.
+    #[must_use]
+    pub fn run_at(mut self, at: SystemTime) -> Self {
+        self.start = Start::At(Timestamp::from(at));
+        self
+    }
+
+    /// 0 to 255, higher goes first (default 100). Equal priorities go in the order of arrival.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The policy, stored with the job (default: the queue's, see
+    /// [`QueuePolicy`](crate::QueuePolicy)).
+    #[must_use]
+    pub fn policy(mut self, policy: JobPolicy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Checks everything that can be checked without the store, and hashes the request.
+    pub(crate) fn prepare(self, payload_bytes_max: usize) -> Result<Prepared, EnqueueError> {
+        for (what, name) in [("queue", &self.queue), ("kind", &self.kind)] {
+            check_name(name).map_err(|why| EnqueueError::BadName { what, why })?;
+        }
+        if self.payload.len() > payload_bytes_max {
+            let bytes = self.payload.len();
+            return Err(EnqueueError::PayloadTooLarge {
+                bytes,
+                bytes_max: payload_bytes_max,
+            });
+        }
+        let key = match self.key {
+            Some(key) => {
+                check_text(&key, KEY_BYTES_MAX)
+                    .map_err(|why| EnqueueError::BadName { what: "key", why })?;
+                let hash = request_hash(&self.queue, &self.kind, &self.payload);
+                Some(KeyClaim { key, hash })
+            }
+            None => None,
+        };
+        Ok(Prepared {
+            queue: self.queue,
+            kind: self.kind,
+            payload: Blob(self.payload),
+            key,
+            priority: self.priority,
+            start: self.start,
+            policy: self.policy,
+        })
+    }
+}
+
+/// What makes two requests under one key the same: queue, kind and payload, each with its length.
+fn request_hash(queue: &str, kind: &str, payload: &[u8]) -> RequestHash {
+    let mut hasher = Sha256::new();
+    for part in [queue.as_bytes(), kind.as_bytes(), payload] {
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    let mut hash = [0; 16];
+    for (to, from) in hash.iter_mut().zip(digest) {
+        *to = from;
+    }
+    RequestHash(hash)
+}

@@ -1,0 +1,144 @@
+//! How a store is opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::clock::{Clock, SystemClock};
+use crate::domain::limits::{PAYLOAD_BYTES_CEILING, PAYLOAD_BYTES_MAX};
+use crate::error::OpenError;
+use crate::handle::redrive::Redrive;
+use crate::store::database::{Settings, Store};
+use crate::writer::Durability;
+
+/// The least page cache that makes sense, in bytes (1 MiB).
+const CACHE_BYTES_MIN: usize = 1024 * 1024;
+
+/// How to open a store. [`Redrive::open`] uses the defaults.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("jobs.redb");
+/// use redrive::Options;
+///
+/// let jobs = Options::new().payload_bytes_max(64 * 1024).cache_bytes(16 * 1024 * 1024).open(path)?;
+/// jobs.close()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) durability: Durability,
+    pub(crate) payload_bytes_max: usize,
+    cache_bytes: usize,
+    check_integrity: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock::new()),
+            durability: Durability::Immediate,
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
+            cache_bytes: 64 * 1024 * 1024,
+            check_integrity: false,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where time comes from (default: the operating system).
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Whether calls wait for the disk (default: they do).
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The longest payload in bytes (default 1 MiB, at most 256 MiB). Longer ones are refused with
+    /// [`EnqueueError::PayloadTooLarge`](crate::EnqueueError::PayloadTooLarge).
+    #[must_use]
+    pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
+        self.payload_bytes_max = bytes;
+        self
+    }
+
+    /// Memory for the page cache in bytes (default 64 MiB, at least 1 MiB).
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Checks every page's checksum when opening, not only after a crash: finds a file that was
+    /// altered by something else, at the price of reading it whole.
+    #[must_use]
+    pub fn check_integrity(mut self) -> Self {
+        self.check_integrity = true;
+        self
+    }
+
+    /// Opens the store at `path`, or creates it there.
+    ///
+    /// The file is locked for this process until the last handle is closed or dropped. Jobs that
+    /// were leased when an earlier process died become suspects at once (P12).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: the file is in use, is something else, is damaged, was written by a newer
+    /// version, is a directory or is empty; it is then left exactly as it was. Or an option is out
+    /// of range, or the operating system refused.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Redrive, OpenError> {
+        let settings = self.settings()?;
+        Redrive::start(Store::open(path.as_ref(), &settings)?, &self)
+    }
+
+    /// Opens the store in a storage backend, for tests. Feature `test-util`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::open`].
+    #[cfg(feature = "test-util")]
+    pub fn open_backend(self, backend: impl redb::StorageBackend) -> Result<Redrive, OpenError> {
+        let settings = self.settings()?;
+        Redrive::start(Store::open_backend(Box::new(backend), &settings)?, &self)
+    }
+
+    fn settings(&self) -> Result<Settings, OpenError> {
+        let bad = |option, why: String| Err(OpenError::BadOption { option, why });
+        if self.payload_bytes_max == 0 || self.payload_bytes_max > PAYLOAD_BYTES_CEILING {
+            let why = format!(
+                "{} is not in 1..={PAYLOAD_BYTES_CEILING}",
+                self.payload_bytes_max
+            );
+            return bad("payload_bytes_max", why);
+        }
+        if self.cache_bytes < CACHE_BYTES_MIN {
+            return bad(
+                "cache_bytes",
+                format!("{} is less than 1 MiB", self.cache_bytes),
+            );
+        }
+        if self.durability == (Durability::Deferred { flush_every_ms: 0 }) {
+            return bad(
+                "durability",
+                "flush_every_ms is 0: use Durability::Immediate".into(),
+            );
+        }
+        Ok(Settings {
+            cache_bytes: self.cache_bytes,
+            check_integrity: self.check_integrity,
+        })
+    }
+}

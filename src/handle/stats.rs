@@ -1,0 +1,141 @@
+//! Counts, from kept counters.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::domain::counter::{Counters, Flow, Gauge};
+use crate::domain::job::Lane;
+use crate::error::StorageError;
+use crate::store::rows::Rows;
+use crate::store::tables::TableId;
+use crate::store::{counter, names};
+
+/// Counts by state, in total, per queue and per kind, as of the last commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Over all queues.
+    pub total: Counts,
+    /// By queue name.
+    pub queues: BTreeMap<String, QueueStats>,
+    /// Enqueues refused for their name, key, encoding or size since the store was opened.
+    pub refused: u64,
+    /// Damaged rows that were set aside over the life of the file.
+    pub set_aside: u64,
+}
+
+/// Counts of one queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Over all kinds.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// By kind.
+    pub kinds: BTreeMap<String, Counts>,
+}
+
+/// Counts of some jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Waiting for a worker.
+    pub ready: u64,
+    /// Waiting for a time.
+    pub delayed: u64,
+    /// With a worker.
+    pub leased: u64,
+    /// Ended well, ever.
+    pub done: u64,
+    /// In quarantine.
+    pub dead: u64,
+    /// Ended on request, ever.
+    pub cancelled: u64,
+    /// Of the delayed ones, those that wait for another attempt.
+    pub delayed_retry: u64,
+    /// Of the ready and leased ones, those that were in flight when the process died.
+    pub suspects: u64,
+    /// What has happened, ever, by name.
+    pub flows: BTreeMap<&'static str, u64>,
+    /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
+    pub residual: i128,
+}
+
+impl Counts {
+    fn of(counters: &Counters) -> Self {
+        let lanes = Lane::ALL;
+        let suspects = [Gauge::ready(Lane::Suspect), Gauge::leased(Lane::Suspect)];
+        Self {
+            ready: counters.sum(lanes.map(Gauge::ready)),
+            delayed: counters.sum(lanes.map(Gauge::delayed)),
+            leased: counters.sum(lanes.map(Gauge::leased)),
+            done: counters.flows.get(Flow::Completed),
+            dead: counters.gauge(Gauge::Dead),
+            cancelled: counters.flows.get(Flow::Cancelled),
+            delayed_retry: counters.gauge(Gauge::delayed(Lane::Retry)),
+            suspects: counters.sum(suspects),
+            flows: Flow::ALL
+                .iter()
+                .map(|&flow| (flow.name(), counters.flows.get(flow)))
+                .collect(),
+            residual: counters.residual(),
+        }
+    }
+
+    /// What has happened, ever; 0 for a name that is not counted.
+    #[must_use]
+    pub fn flow(&self, name: &str) -> u64 {
+        self.flows.get(name).copied().unwrap_or(0)
+    }
+}
+
+impl Stats {
+    pub(crate) fn read(rows: &impl Rows, refused: u64) -> Result<Self, StorageError> {
+        let queues = names::queues(rows)?;
+        let kinds = names::kinds(rows)?;
+        let mut total = Counters::default();
+        let mut sums: BTreeMap<String, Counters> = queues
+            .iter()
+            .map(|queue| (queue.name.clone(), Counters::default()))
+            .collect();
+        let mut by_kind: BTreeMap<String, BTreeMap<String, Counts>> = BTreeMap::new();
+        for (class, counters) in counter::all(rows)? {
+            let place = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+            let queue = queues
+                .get(place(class.queue.get()))
+                .map(|queue| queue.name.clone());
+            let queue = queue.unwrap_or_default();
+            let kind = kinds
+                .get(place(class.kind.get()))
+                .cloned()
+                .unwrap_or_default();
+            total.add_all(&counters);
+            sums.entry(queue.clone()).or_default().add_all(&counters);
+            by_kind
+                .entry(queue)
+                .or_default()
+                .insert(kind, Counts::of(&counters));
+        }
+        let queues = sums
+            .into_iter()
+            .map(|(queue, counters)| {
+                let kinds = by_kind.remove(&queue).unwrap_or_default();
+                (
+                    queue,
+                    QueueStats {
+                        counts: Counts::of(&counters),
+                        kinds,
+                    },
+                )
+            })
+            .collect();
+        let set_aside = rows.count(TableId::Damaged)?;
+        Ok(Self {
+            total: Counts::of(&total),
+            queues,
+            refused,
+            set_aside,
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Embedded, crash-safe job queue in one redb file.
+//!
+//! See the README for a tour, `docs/` for the promises, the time rules and the file format.
+
+mod clock;
+mod domain;
+mod error;
+mod format;
+mod handle;
+mod store;
+mod worker;
+mod writer;
+
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
+pub use clock::{Clock, Signal, SystemClock};
+pub use domain::failure::{Failure, FailureClass};
+pub use domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
+pub use domain::id::{JobId, Token};
+pub use domain::job::{DeathReason, JobState, Lane};
+pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
+pub use domain::schedule::Schedule;
+pub use domain::time::Timestamp;
+pub use error::{
+    BadName, CancelError, ClaimError, EnqueueError, OpenError, QueueError, SettleError,
+    StorageError,
+};
+pub use handle::claim::ClaimRequest;
+pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
+pub use handle::lease::{Heartbeat, Lease};
+pub use handle::new_job::NewJob;
+pub use handle::options::Options;
+pub use handle::queue::QueuePolicy;
+pub use handle::redrive::Redrive;
+pub use handle::stats::{Counts, QueueStats, Stats};
+pub use store::verify::{Problem, VerifyReport};
+pub use writer::Durability;
+pub use writer::command::{BatchRule, Cancelled, Enqueued, SweepReport};

@@ -1,0 +1,142 @@
+//! The `jobs` table and everything that follows from a job's row: which state table names it,
+//! whether it holds its key, where its payload is. Indexes are a pure function of the row, used for
+//! writing here and for checking in `verify`.
+
+use crate::domain::blob::Blob;
+use crate::domain::id::JobId;
+use crate::domain::job::{Job, Payload, State};
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::rows::{Rows, WriteRows};
+use crate::store::tables::TableId;
+use crate::store::{history, key as key_store};
+
+/// A job and whether it owns its key, as of one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) holds_key: bool,
+}
+
+pub(crate) fn read(rows: &impl Rows, id: JobId) -> Result<Option<Job>, StorageError> {
+    rows.get(TableId::Jobs, &key::job(id))
+}
+
+/// The payload's bytes; `None` when it was dropped.
+pub(crate) fn payload(rows: &impl Rows, job: &Job) -> Result<Option<Vec<u8>>, StorageError> {
+    match &job.payload {
+        Payload::Inline(blob) => Ok(Some(blob.0.clone())),
+        Payload::Stored { .. } => {
+            let blob: Option<Blob> = rows.get(TableId::Payloads, &key::job(job.id))?;
+            let missing =
+                || StorageError::corrupt(format!("the payload of job {} is missing", job.id));
+            blob.map(|blob| Some(blob.0)).ok_or_else(missing)
+        }
+        Payload::Dropped => Ok(None),
+    }
+}
+
+pub(crate) fn put_payload(
+    rows: &mut WriteRows<'_>,
+    id: JobId,
+    payload: &Blob,
+) -> Result<(), StorageError> {
+    rows.write(
+        TableId::Payloads,
+        &key::job(id),
+        Some(&record::encode(payload)?),
+    )
+}
+
+/// The state table that names a job in this state; finished jobs are named by none.
+pub(crate) const fn state_table(state: &State) -> Option<TableId> {
+    match state {
+        State::Ready(_) => Some(TableId::Ready),
+        State::Delayed(_) => Some(TableId::Delayed),
+        State::Leased(_) => Some(TableId::Leased),
+        State::Dead(_) => Some(TableId::Dead),
+        State::Done(_) | State::Cancelled(_) => None,
+    }
+}
+
+/// The value of the state table's row: what its readers need without the job's row.
+pub(crate) fn state_value(job: &Job) -> Result<Option<Vec<u8>>, StorageError> {
+    Ok(match &job.state {
+        State::Ready(ready) => Some(record::encode(&(job.id, ready.since))?),
+        State::Delayed(delayed) => Some(record::encode(&(job.class, delayed.lane))?),
+        State::Leased(lease) => Some(record::encode(&(
+            job.class,
+            lease.from.lane,
+            lease.instance,
+        ))?),
+        State::Dead(dead) => Some(record::encode(&(dead.class, dead.cause, &dead.code))?),
+        State::Done(_) | State::Cancelled(_) => None,
+    })
+}
+
+/// Writes the difference between two moments of one job; `None` is "not there".
+pub(crate) fn replace(
+    rows: &mut WriteRows<'_>,
+    before: Option<Held<'_>>,
+    after: Option<Held<'_>>,
+) -> Result<(), StorageError> {
+    let state_before = before.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
+    let state_after = after.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
+    if state_before
+        .as_ref()
+        .map(|(job, name)| (state_table(&job.state), name))
+        != state_after
+            .as_ref()
+            .map(|(job, name)| (state_table(&job.state), name))
+    {
+        if let Some((job, name)) = state_before
+            && let Some(table) = state_table(&job.state)
+        {
+            rows.write(table, &name, None)?;
+        }
+        if let Some((job, name)) = state_after
+            && let Some(table) = state_table(&job.state)
+        {
+            rows.write(table, &name, state_value(job)?.as_deref())?;
+        }
+    }
+    replace_key(rows, before, after)?;
+    let stored = |held: Held<'_>| matches!(held.job.payload, Payload::Stored { .. });
+    if let Some(held) = before
+        && stored(held)
+        && !after.is_some_and(stored)
+    {
+        rows.write(TableId::Payloads, &key::job(held.job.id), None)?;
+    }
+    match (before, after) {
+        (_, Some(held)) => {
+            let value = record::encode(held.job)?;
+            rows.write(TableId::Jobs, &key::job(held.job.id), Some(&value))
+        }
+        (Some(held), None) => {
+            history::clear(rows, held.job.id, held.job.history_next)?;
+            rows.write(TableId::Jobs, &key::job(held.job.id), None)
+        }
+        (None, None) => Ok(()),
+    }
+}
+
+fn replace_key(
+    rows: &mut WriteRows<'_>,
+    before: Option<Held<'_>>,
+    after: Option<Held<'_>>,
+) -> Result<(), StorageError> {
+    let held_before = before.is_some_and(|held| held.holds_key);
+    let held_after = after.is_some_and(|held| held.holds_key);
+    match (before.or(after), held_before, held_after) {
+        (Some(Held { job, .. }), false, true) => match &job.key {
+            Some(claim) => key_store::put(rows, job.class.queue, &claim.key, job.id),
+            None => Ok(()),
+        },
+        (Some(Held { job, .. }), _, false) => match &job.key {
+            Some(claim) => key_store::release(rows, job.class.queue, &claim.key, job.id),
+            None => Ok(()),
+        },
+        (_, _, true) | (None, _, _) => Ok(()),
+    }
+}

@@ -1,0 +1,44 @@
+//! The idempotency ledger: (queue, key) -> the job that owns it.
+//!
+//! The row names the owner and nothing else; state, request hash and result are the owner's. So it
+//! is written once per life, and cannot disagree with the job.
+
+use crate::domain::id::{JobId, QueueId};
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::rows::{Rows, WriteRows};
+use crate::store::tables::TableId;
+
+pub(crate) fn owner(
+    rows: &impl Rows,
+    queue: QueueId,
+    name: &str,
+) -> Result<Option<JobId>, StorageError> {
+    rows.get(TableId::Keys, &key::key(queue, name))
+}
+
+pub(crate) fn put(
+    rows: &mut WriteRows<'_>,
+    queue: QueueId,
+    name: &str,
+    owner: JobId,
+) -> Result<(), StorageError> {
+    rows.write(
+        TableId::Keys,
+        &key::key(queue, name),
+        Some(&record::encode(&owner)?),
+    )
+}
+
+/// Frees the key, unless another job owns it by now (O-09).
+pub(crate) fn release(
+    rows: &mut WriteRows<'_>,
+    queue: QueueId,
+    name: &str,
+    by: JobId,
+) -> Result<(), StorageError> {
+    if owner(rows, queue, name)? == Some(by) {
+        rows.write(TableId::Keys, &key::key(queue, name), None)?;
+    }
+    Ok(())
+}

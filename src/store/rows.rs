@@ -1,0 +1,224 @@
+//! Reading and writing rows. [`WriteRows::write`] is the one narrow place through which every put and
+//! delete goes; a redo journal can be hooked in there, and tests count and compare writes there.
+
+use std::cell::OnceCell;
+
+use redb::{ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
+use serde::de::DeserializeOwned;
+
+use crate::error::StorageError;
+use crate::format::record;
+use crate::store::tables::{TABLES, TableId};
+
+type Bytes = &'static [u8];
+/// A row as read: key and value.
+pub(crate) type Row = (Vec<u8>, Vec<u8>);
+
+/// Something rows can be read from: a snapshot, or the writer's own transaction.
+pub(crate) trait Rows {
+    /// Hands the value of one row to `read`.
+    fn with<T>(
+        &self,
+        table: TableId,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
+    ) -> Result<Option<T>, StorageError>;
+
+    /// Up to `count_max` rows with `from <= key < to`, in key order.
+    fn range(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Row>, StorageError>;
+
+    /// The number of rows.
+    fn count(&self, table: TableId) -> Result<u64, StorageError>;
+
+    /// One record, decoded. Damage is an error for that row alone.
+    fn get<T: DeserializeOwned>(
+        &self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<T>, StorageError> {
+        self.with(table, key, |value| Ok(record::decode(value)?))
+    }
+
+    /// The first row with `from <= key < to`.
+    fn first(&self, table: TableId, from: &[u8], to: &[u8]) -> Result<Option<Row>, StorageError> {
+        Ok(self.range(table, from, to, 1)?.pop())
+    }
+}
+
+/// The rows of the writer's open transaction. Tables are opened on first use, once.
+pub(crate) struct WriteRows<'t> {
+    transaction: &'t WriteTransaction,
+    tables: [OnceCell<Table<'t, Bytes, Bytes>>; TABLES.len()],
+    writes: u64,
+}
+
+impl<'t> WriteRows<'t> {
+    pub(crate) fn new(transaction: &'t WriteTransaction) -> Self {
+        Self {
+            transaction,
+            tables: std::array::from_fn(|_| OnceCell::new()),
+            writes: 0,
+        }
+    }
+
+    /// How many puts and deletes this transaction has seen.
+    pub(crate) const fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Puts a value, or deletes the row. Every change of the store goes through here.
+    pub(crate) fn write(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), StorageError> {
+        self.open(table)?;
+        self.writes += 1;
+        let open = self
+            .tables
+            .get_mut(table.place())
+            .and_then(OnceCell::get_mut);
+        let open = open.ok_or_else(not_open)?;
+        match value {
+            Some(value) => drop(open.insert(key, value).map_err(storage)?),
+            None => drop(open.remove(key).map_err(storage)?),
+        }
+        Ok(())
+    }
+
+    fn open(&self, table: TableId) -> Result<&Table<'t, Bytes, Bytes>, StorageError> {
+        let cell = self.tables.get(table.place()).ok_or_else(not_open)?;
+        if let Some(open) = cell.get() {
+            return Ok(open);
+        }
+        let open = self
+            .transaction
+            .open_table(table.definition())
+            .map_err(table_error)?;
+        Ok(cell.get_or_init(|| open))
+    }
+}
+
+impl Rows for WriteRows<'_> {
+    fn with<T>(
+        &self,
+        table: TableId,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
+    ) -> Result<Option<T>, StorageError> {
+        get_row(self.open(table)?, key, read)
+    }
+
+    fn range(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        range_rows(self.open(table)?, from, to, count_max)
+    }
+
+    fn count(&self, table: TableId) -> Result<u64, StorageError> {
+        use redb::ReadableTableMetadata;
+        self.open(table)?.len().map_err(storage)
+    }
+}
+
+/// The rows as of the last commit. Held for one short read only (never across user code), because an
+/// old snapshot keeps old pages from being used again.
+pub(crate) struct Snapshot(pub(super) ReadTransaction);
+
+impl Rows for Snapshot {
+    fn with<T>(
+        &self,
+        table: TableId,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
+    ) -> Result<Option<T>, StorageError> {
+        match self.0.open_table(table.definition()) {
+            Ok(open) => get_row(&open, key, read),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+
+    fn range(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Row>, StorageError> {
+        match self.0.open_table(table.definition()) {
+            Ok(open) => range_rows(&open, from, to, count_max),
+            Err(TableError::TableDoesNotExist(_)) => Ok(Vec::new()),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+
+    fn count(&self, table: TableId) -> Result<u64, StorageError> {
+        use redb::ReadableTableMetadata;
+        match self.0.open_table(table.definition()) {
+            Ok(open) => open.len().map_err(storage),
+            Err(TableError::TableDoesNotExist(_)) => Ok(0),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+}
+
+fn get_row<T>(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    key: &[u8],
+    read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
+) -> Result<Option<T>, StorageError> {
+    table
+        .get(key)
+        .map_err(storage)?
+        .map(|value| read(value.value()))
+        .transpose()
+}
+
+fn range_rows(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    from: &[u8],
+    to: &[u8],
+    count_max: usize,
+) -> Result<Vec<Row>, StorageError> {
+    let range = table.range::<&[u8]>(from..to).map_err(storage)?;
+    range
+        .take(count_max)
+        .map(|row| {
+            let (key, value) = row.map_err(storage)?;
+            Ok((key.value().to_vec(), value.value().to_vec()))
+        })
+        .collect()
+}
+
+fn not_open() -> StorageError {
+    StorageError::internal("a table could not be opened")
+}
+
+fn table_error(error: TableError) -> StorageError {
+    match error {
+        TableError::Storage(error) => storage(error),
+        other => StorageError::corrupt(other.to_string()),
+    }
+}
+
+/// redb's storage error as ours.
+pub(crate) fn storage(error: redb::StorageError) -> StorageError {
+    match error {
+        redb::StorageError::Corrupted(message) => StorageError::corrupt(message),
+        redb::StorageError::Io(error) => StorageError::io(error.to_string()),
+        redb::StorageError::DatabaseClosed => StorageError::closed(),
+        other => StorageError::io(other.to_string()),
+    }
+}

@@ -1,0 +1,50 @@
+//! When finished jobs may be forgotten: (time, first job) -> jobs. One row for all jobs that finish
+//! in one commit with the same retention, so that the clean-up costs a finish almost nothing.
+
+use crate::domain::id::JobId;
+use crate::domain::time::Timestamp;
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::rows::{Rows, WriteRows};
+use crate::store::tables::TableId;
+
+/// Most jobs in one row: one clean-up step.
+pub(crate) const JOBS_MAX: usize = 500;
+
+pub(crate) fn put(
+    rows: &mut WriteRows<'_>,
+    until: Timestamp,
+    jobs: &[JobId],
+) -> Result<(), StorageError> {
+    for chunk in jobs.chunks(JOBS_MAX) {
+        if let Some(&first) = chunk.first() {
+            let value = record::encode(&chunk)?;
+            rows.write(TableId::Tombstones, &key::timed(until, first), Some(&value))?;
+        }
+    }
+    Ok(())
+}
+
+/// The earliest row, if its time is not after `now`; it is removed.
+pub(crate) fn take_due(
+    rows: &mut WriteRows<'_>,
+    now: Timestamp,
+) -> Result<Option<Vec<JobId>>, StorageError> {
+    let Some((name, value)) = rows.first(TableId::Tombstones, &[], &[u8::MAX; 17])? else {
+        return Ok(None);
+    };
+    if key::read_timed(&name)?.0 > now {
+        return Ok(None);
+    }
+    let jobs = record::decode(&value)?;
+    rows.write(TableId::Tombstones, &name, None)?;
+    Ok(Some(jobs))
+}
+
+/// When the earliest row is due.
+pub(crate) fn next(rows: &impl Rows) -> Result<Option<Timestamp>, StorageError> {
+    let first = rows.first(TableId::Tombstones, &[], &[u8::MAX; 17])?;
+    first
+        .map(|(name, _)| Ok(key::read_timed(&name)?.0))
+        .transpose()
+}

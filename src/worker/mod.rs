@@ -1,0 +1,1 @@
+//! Loops that run handlers; uses only the public handle.

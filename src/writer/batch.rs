@@ -1,0 +1,252 @@
+//! One group commit in the making. Each command is planned (read and decided, which may refuse)
+//! before its first write, then applied by code that cannot refuse; the next one sees it. A storage
+//! error ends the whole batch.
+
+use std::collections::BTreeMap;
+
+use crate::domain::counter::{Flow, Gauge};
+use crate::domain::id::{Class, JobId};
+use crate::domain::job::{Job, Lane, State};
+use crate::domain::policy::JobPolicy;
+use crate::domain::schedule::mix;
+use crate::domain::time::Timestamp;
+use crate::domain::transition::{Context, Event, Refused, Step, forgettable, holds_key, step};
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::job::Held;
+use crate::store::rows::WriteRows;
+use crate::store::tables::TableId;
+use crate::store::{history, job as job_store, meta, tombstone};
+use crate::writer::core::Core;
+use crate::writer::reply::Reply;
+use crate::writer::timeline::Reading;
+
+/// Tells one caller how its command ended; given the cause if the commit failed.
+pub(super) type Answer = Box<dyn FnOnce(Option<&StorageError>) + Send>;
+
+pub(super) struct Batch<'b, 't> {
+    pub(super) core: &'b mut Core,
+    pub(super) rows: &'b mut WriteRows<'t>,
+    pub(super) time: Reading,
+    pub(super) answers: &'b mut Vec<Answer>,
+    /// Jobs that finished in this batch, by when they may be forgotten.
+    tombstones: BTreeMap<Timestamp, Vec<JobId>>,
+}
+
+impl<'b, 't> Batch<'b, 't> {
+    pub(super) fn new(
+        core: &'b mut Core,
+        rows: &'b mut WriteRows<'t>,
+        time: Reading,
+        answers: &'b mut Vec<Answer>,
+    ) -> Self {
+        if core.books.open_minute(time.now.minute()) {
+            core.prune_windows = true;
+        }
+        Self {
+            core,
+            rows,
+            time,
+            answers,
+            tombstones: BTreeMap::new(),
+        }
+    }
+
+    /// Answers after the commit: with what `answer` says, or with the cause of its failure.
+    pub(super) fn answer(&mut self, answer: impl FnOnce(Option<&StorageError>) + Send + 'static) {
+        self.answers.push(Box::new(answer));
+    }
+
+    /// Answers `reply` with `outcome` after the commit.
+    pub(super) fn answer_with<T, E>(&mut self, reply: Reply<Result<T, E>>, outcome: Result<T, E>)
+    where
+        T: Send + 'static,
+        E: From<StorageError> + Send + 'static,
+    {
+        self.answer(move |failed| {
+            reply.send(match failed {
+                None => outcome,
+                Some(cause) => Err(cause.clone().into()),
+            });
+        });
+    }
+
+    /// Decides what `event` does to `job`. Writes nothing.
+    pub(super) fn plan(
+        &self,
+        job: &Job,
+        event: Event,
+    ) -> Result<Result<Step, Refused>, StorageError> {
+        let registry = &self.core.registry;
+        let policy = registry.policy(job.policy)?;
+        let context = Context {
+            policy,
+            now: self.time.now,
+            seed: mix(self.core.meta.seed ^ mix(job.id.get()) ^ u64::from(job.deliveries)),
+            seq: self.core.meta.next,
+            queue: &registry.queue(job.class.queue)?.1,
+            kind: registry.kind(job.class.kind)?,
+        };
+        Ok(step(job, event, &context))
+    }
+
+    /// Writes what was decided about `before`.
+    pub(super) fn apply(&mut self, before: &Job, decided: Step) -> Result<(), StorageError> {
+        let Step {
+            job: after,
+            flows,
+            history: entry,
+        } = decided;
+        let now = self.time.now;
+        let policy = std::sync::Arc::clone(self.core.registry.policy(before.policy)?);
+        let forgotten = forgettable(&after, now);
+        if let Some(entry) = entry
+            && !forgotten
+        {
+            history::append(self.rows, before.id, before.history_next, &entry)?;
+        }
+        let held = |job| Held {
+            job,
+            holds_key: holds_key(job, &policy, now),
+        };
+        let kept = (!forgotten).then(|| held(&after));
+        job_store::replace(self.rows, Some(held(before)), kept)?;
+        self.settle_lease(before, &after);
+        self.moved(
+            before.class,
+            Some(Gauge::of(before)),
+            (!forgotten).then(|| Gauge::of(&after)),
+        );
+        for flow in flows {
+            self.core.books.count(before.class, flow);
+        }
+        if !forgotten {
+            self.note(&after);
+        }
+        Ok(())
+    }
+
+    /// Writes a job that did not exist before.
+    pub(super) fn insert(&mut self, job: &Job, policy: &JobPolicy) -> Result<(), StorageError> {
+        let held = Held {
+            job,
+            holds_key: holds_key(job, policy, self.time.now),
+        };
+        job_store::replace(self.rows, None, Some(held))?;
+        self.moved(job.class, None, Some(Gauge::of(job)));
+        self.core.books.count(job.class, Flow::Enqueued);
+        self.core.registry.note_class(job.class);
+        self.note(job);
+        Ok(())
+    }
+
+    /// Removes a job, its history, its payload, and its key if it still owns that.
+    pub(super) fn remove(&mut self, job: &Job) -> Result<(), StorageError> {
+        job_store::replace(
+            self.rows,
+            Some(Held {
+                job,
+                holds_key: false,
+            }),
+            None,
+        )?;
+        self.moved(job.class, Some(Gauge::of(job)), None);
+        Ok(())
+    }
+
+    /// Takes the index row of a job whose own row cannot be read out of the way (P14), so that it
+    /// holds up nobody. The job's row stays as it is.
+    pub(super) fn set_aside(
+        &mut self,
+        table: TableId,
+        name: &[u8],
+        job: JobId,
+        class: Class,
+        gauge: Gauge,
+        why: &StorageError,
+    ) -> Result<(), StorageError> {
+        self.rows.write(table, name, None)?;
+        let row = key::damaged(TableId::Jobs.number(), &key::job(job));
+        let note = record::encode(&(why.to_string(), self.time.now))?;
+        self.rows.write(TableId::Damaged, &row, Some(&note))?;
+        self.moved(class, Some(gauge), None);
+        self.core.books.count(class, Flow::Damaged);
+        Ok(())
+    }
+
+    /// A job's row, or why it cannot be used. Only trouble with the disk ends the batch.
+    pub(super) fn read_job(&self, id: JobId) -> Result<Result<Job, StorageError>, StorageError> {
+        match job_store::read(&*self.rows, id) {
+            Ok(Some(job)) => Ok(Ok(job)),
+            Ok(None) => Ok(Err(StorageError::corrupt(format!("job {id} has no row")))),
+            Err(error) if error.is_corrupt() => Ok(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what is written once per commit. Returns whether there is anything to commit.
+    pub(super) fn finish(&mut self) -> Result<bool, StorageError> {
+        for (until, jobs) in std::mem::take(&mut self.tombstones) {
+            tombstone::put(self.rows, until, &jobs)?;
+            earlier(&mut self.core.next_tombstone, until);
+        }
+        if self.rows.writes() == 0 && !self.core.books.is_dirty() {
+            return Ok(false);
+        }
+        self.core.books.flush(self.rows)?;
+        self.core.meta.latest = self.core.meta.latest.max(self.time.now);
+        meta::write(self.rows, &self.core.meta)?;
+        Ok(true)
+    }
+
+    /// As `finish`, for an opening: the new instance number is written whatever else there is.
+    pub(super) fn take_over(&mut self) -> Result<(), StorageError> {
+        if !self.finish()? {
+            meta::write(self.rows, &self.core.meta)?;
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, class: Class, from: Option<Gauge>, to: Option<Gauge>) {
+        let suspect = Some(Gauge::leased(Lane::Suspect));
+        if from != to && from == suspect {
+            self.core.suspects = self.core.suspects.saturating_sub(1);
+        }
+        if from != to && to == suspect {
+            self.core.suspects += 1;
+        }
+        self.core.books.shift(class, from, to);
+    }
+
+    /// A lease that is over can no longer be extended.
+    fn settle_lease(&self, before: &Job, after: &Job) {
+        if let Some(token) = before.token()
+            && after.token() != Some(token)
+        {
+            self.core.leases.end(token);
+        }
+    }
+
+    /// Remembers when the job will need attention, and that its place in line is taken.
+    fn note(&mut self, job: &Job) {
+        match &job.state {
+            State::Ready(ready) => {
+                self.core.meta.next = self.core.meta.next.max(ready.seq.saturating_add(1));
+            }
+            State::Delayed(delayed) => earlier(&mut self.core.next_due, delayed.due),
+            State::Done(_) | State::Cancelled(_) => {
+                if let Some(tombstone) = job.state.tombstone() {
+                    self.tombstones
+                        .entry(tombstone.row_until)
+                        .or_default()
+                        .push(job.id);
+                }
+            }
+            State::Leased(_) | State::Dead(_) => {}
+        }
+    }
+}
+
+fn earlier(known: &mut Option<Timestamp>, at: Timestamp) {
+    *known = Some(known.map_or(at, |known| known.min(at)));
+}

@@ -1,0 +1,247 @@
+//! Handing out jobs. A claim is a short range read on an index keyed in claim order, so its cost
+//! does not grow with the backlog (P15); lanes without ready jobs are known from the gauges and cost
+//! nothing.
+
+use crate::domain::counter::Gauge;
+use crate::domain::id::{Class, JobId, QueueId};
+use crate::domain::job::{Job, Lane};
+use crate::domain::time::Timestamp;
+use crate::domain::transition::{Claimant, Event};
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::job as job_store;
+use crate::store::rows::Rows;
+use crate::store::tables::TableId;
+use crate::writer::batch::Batch;
+use crate::writer::command::{Claim, Claimed, Request};
+
+/// The first job of one lane of one class.
+struct Head {
+    class: Class,
+    lane: Lane,
+    row: Vec<u8>,
+    id: JobId,
+    priority: u8,
+    seq: u64,
+}
+
+impl Batch<'_, '_> {
+    /// Takes a new claim: behind those that already wait, if there are any.
+    pub(super) fn claim_in_turn(&mut self, claim: Claim) -> Result<(), StorageError> {
+        if self.core.waiting.is_empty() {
+            return self.claim(claim);
+        }
+        self.core.waiting.push_back(claim);
+        Ok(())
+    }
+
+    /// Answers the claim with what there is, or lets it wait.
+    fn claim(&mut self, claim: Claim) -> Result<(), StorageError> {
+        let claimed = self.take(&claim.request)?;
+        let request = &claim.request;
+        let waits = request
+            .until_ms
+            .is_some_and(|until_ms| until_ms > self.time.monotonic_ms)
+            && !request.stop.as_ref().is_some_and(|stop| stop.is_set());
+        if claimed.is_empty() && waits {
+            self.core.waiting.push_back(claim);
+        } else {
+            self.answer_with(claim.reply, Ok(claimed));
+        }
+        Ok(())
+    }
+
+    /// Serves claims that waited, in the order in which they came, and ends those whose time is up.
+    pub(super) fn serve_waiting(&mut self) -> Result<(), StorageError> {
+        for _ in 0..self.core.waiting.len() {
+            if let Some(claim) = self.core.waiting.pop_front() {
+                self.claim(claim)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases up to as many jobs as asked for.
+    fn take(&mut self, request: &Request) -> Result<Vec<Claimed>, StorageError> {
+        let mut claimed = Vec::new();
+        let Some(queue) = self.core.registry.queue_id(&request.queue) else {
+            return Ok(claimed);
+        };
+        let classes = self.classes(queue, request);
+        while claimed.len() < request.jobs_max {
+            let Some(head) = self.best(queue, &classes)? else {
+                break;
+            };
+            if let Some(job) = self.lease(&head, request)? {
+                claimed.push(job);
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn classes(&self, queue: QueueId, request: &Request) -> Vec<Class> {
+        let registry = &self.core.registry;
+        match &request.kinds {
+            None => registry.classes(queue).collect(),
+            Some(kinds) => kinds
+                .iter()
+                .filter_map(|kind| registry.kind_id(kind))
+                .map(|kind| Class { queue, kind })
+                .collect(),
+        }
+    }
+
+    /// The job to go next: highest priority, then longest in line, among the heads of all lanes;
+    /// a retry only within its share, a suspect only when no other is in flight (P12).
+    fn best(&mut self, queue: QueueId, classes: &[Class]) -> Result<Option<Head>, StorageError> {
+        let mut fresh: Option<Head> = None;
+        let mut retry: Option<Head> = None;
+        let mut suspect: Option<Head> = None;
+        for &class in classes {
+            for lane in Lane::ALL {
+                if lane == Lane::Suspect && self.core.suspects > 0 {
+                    continue;
+                }
+                let slot = match lane {
+                    Lane::Fresh => &mut fresh,
+                    Lane::Retry => &mut retry,
+                    Lane::Suspect => &mut suspect,
+                };
+                if let Some(head) = self.head(class, lane)?
+                    && slot.as_ref().is_none_or(|best| goes_before(&head, best))
+                {
+                    *slot = Some(head);
+                }
+            }
+        }
+        if fresh.is_some() && retry.is_some() && !self.retry_allowed(queue)? {
+            retry = None;
+        }
+        let heads = [suspect, retry, fresh].into_iter().flatten();
+        Ok(heads.reduce(|best, head| {
+            if goes_before(&head, &best) {
+                head
+            } else {
+                best
+            }
+        }))
+    }
+
+    fn retry_allowed(&self, queue: QueueId) -> Result<bool, StorageError> {
+        let registry = &self.core.registry;
+        let leased = |lane| -> u64 {
+            let gauge = Gauge::leased(lane);
+            registry
+                .classes(queue)
+                .map(|class| self.core.books.gauge(class, gauge))
+                .sum()
+        };
+        let retries = leased(Lane::Retry);
+        let leases = retries + leased(Lane::Fresh) + leased(Lane::Suspect);
+        Ok(registry.queue(queue)?.0.retry_allowed(retries, leases))
+    }
+
+    fn head(&self, class: Class, lane: Lane) -> Result<Option<Head>, StorageError> {
+        if self.core.books.gauge(class, Gauge::ready(lane)) == 0 {
+            return Ok(None);
+        }
+        let from = key::ready_lane(class, lane.number());
+        let Some((row, value)) =
+            self.rows
+                .first(TableId::Ready, &from, &key::after_prefix(&from))?
+        else {
+            return Ok(None);
+        };
+        let (priority, seq) = key::read_ready_order(&row)?;
+        let (id, _since): (JobId, Timestamp) = record::decode(&value)?;
+        Ok(Some(Head {
+            class,
+            lane,
+            row,
+            id,
+            priority,
+            seq,
+        }))
+    }
+
+    /// Leases one job; `None` when its row is damaged, in which case it is set aside.
+    fn lease(&mut self, head: &Head, request: &Request) -> Result<Option<Claimed>, StorageError> {
+        let claimant = Claimant {
+            instance: self.core.meta.instance,
+            worker: request.worker.clone(),
+            version: request.version.clone(),
+        };
+        let unfit = || StorageError::corrupt("the ready row and the job's row disagree");
+        let planned = match self.read_job(head.id)? {
+            Ok(job) if key::state(&job).as_deref() == Some(&head.row) => {
+                match (
+                    self.claim_payload(&job)?,
+                    self.plan(&job, Event::Claim(claimant))?,
+                ) {
+                    (Ok(payload), Ok(step)) => Ok((job, payload, step)),
+                    (Err(error), _) => Err(error),
+                    (_, Err(_)) => Err(unfit()),
+                }
+            }
+            Ok(_) => Err(unfit()),
+            Err(error) => Err(error),
+        };
+        let (job, payload, step) = match planned {
+            Ok(planned) => planned,
+            Err(why) => {
+                let gauge = Gauge::ready(head.lane);
+                self.set_aside(TableId::Ready, &head.row, head.id, head.class, gauge, &why)?;
+                return Ok(None);
+            }
+        };
+        let claimed = self.claimed(&job, &step.job, payload, head.lane)?;
+        let (lease_ms, deadline_ms) = (claimed.lease_ms, claimed.deadline_ms);
+        self.apply(&job, step)?;
+        let now_ms = self.time.monotonic_ms;
+        self.core
+            .leases
+            .grant(claimed.token, now_ms, lease_ms, deadline_ms);
+        Ok(Some(claimed))
+    }
+
+    fn claim_payload(&self, job: &Job) -> Result<Result<Vec<u8>, StorageError>, StorageError> {
+        match job_store::payload(&*self.rows, job) {
+            Ok(Some(payload)) => Ok(Ok(payload)),
+            Ok(None) => Ok(Err(StorageError::corrupt("a ready job without a payload"))),
+            Err(error) if error.is_corrupt() => Ok(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn claimed(
+        &self,
+        before: &Job,
+        after: &Job,
+        payload: Vec<u8>,
+        lane: Lane,
+    ) -> Result<Claimed, StorageError> {
+        let registry = &self.core.registry;
+        let policy = registry.policy(before.policy)?;
+        let token = after
+            .token()
+            .ok_or_else(|| StorageError::internal("a claim gave no lease"))?;
+        Ok(Claimed {
+            token,
+            class: before.class,
+            queue: registry.queue(before.class.queue)?.1.clone(),
+            kind: registry.kind(before.class.kind)?.clone(),
+            key: before.key.as_ref().map(|claim| claim.key.clone()),
+            payload,
+            attempt: before.cycle.attempts.saturating_add(1),
+            lane,
+            enqueued_at: before.enqueued_at,
+            lease_ms: policy.lease_ms,
+            deadline_ms: policy.deadline_ms,
+            unknown: before.unknown,
+        })
+    }
+}
+
+fn goes_before(a: &Head, b: &Head) -> bool {
+    (u8::MAX - a.priority, a.seq) < (u8::MAX - b.priority, b.seq)
+}

@@ -1,0 +1,224 @@
+//! What can be asked of the writer. A command carries its own typed reply.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::domain::blob::Blob;
+use crate::domain::failure::Failure;
+use crate::domain::id::{Class, JobId, Token};
+use crate::domain::job::{JobState, Lane};
+use crate::domain::key::KeyClaim;
+use crate::domain::policy::JobPolicy;
+use crate::domain::time::Timestamp;
+use crate::error::{CancelError, ClaimError, EnqueueError, QueueError, SettleError, StorageError};
+use crate::writer::reply::Reply;
+
+pub(crate) enum Command {
+    Enqueue(Enqueue),
+    Claim(Claim),
+    Settle(Box<Settle>),
+    Cancel {
+        job: JobId,
+        reply: Reply<Result<Cancelled, CancelError>>,
+    },
+    Discard {
+        job: JobId,
+        reply: Reply<Result<(), CancelError>>,
+    },
+    SetQueue {
+        settings: QueueSettings,
+        reply: Reply<Result<(), QueueError>>,
+    },
+    Sweep {
+        reply: Reply<Result<SweepReport, StorageError>>,
+    },
+    /// A waiting claim may have been told to stop.
+    Look,
+    Close {
+        reply: Reply<()>,
+    },
+}
+
+impl Command {
+    /// How much it weighs in the mailbox.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Enqueue(enqueue) => enqueue.items.iter().map(|item| item.payload.0.len()).sum(),
+            Self::Settle(settle) => match &settle.how {
+                How::Complete {
+                    result: Some(result),
+                } => result.0.len(),
+                How::Complete { result: None } | How::Fail(_) | How::Snooze(_) | How::Release => 0,
+            },
+            Self::Claim(_)
+            | Self::Cancel { .. }
+            | Self::Discard { .. }
+            | Self::SetQueue { .. }
+            | Self::Sweep { .. }
+            | Self::Look
+            | Self::Close { .. } => 0,
+        }
+    }
+}
+
+pub(crate) struct Enqueue {
+    pub(crate) items: Vec<Prepared>,
+    pub(crate) rule: BatchRule,
+    pub(crate) reply: Reply<Vec<Result<Enqueued, EnqueueError>>>,
+}
+
+/// What a refused item of a call means for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BatchRule {
+    /// Each item stands for itself: the good ones are written, the others told.
+    #[default]
+    PerItem,
+    /// One refused item refuses all; nothing is written.
+    AllOrNothing,
+}
+
+/// A job that was checked and encoded on the caller's thread.
+pub(crate) struct Prepared {
+    pub(crate) queue: String,
+    pub(crate) kind: String,
+    pub(crate) payload: Blob,
+    pub(crate) key: Option<KeyClaim>,
+    pub(crate) priority: u8,
+    pub(crate) start: Start,
+    pub(crate) policy: Option<JobPolicy>,
+}
+
+/// When a job may first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Now,
+    AfterMs(u64),
+    At(Timestamp),
+}
+
+/// What became of an enqueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Enqueued {
+    /// A new job.
+    New(JobId),
+    /// The key's owner is this same request (P7): nothing was added.
+    Duplicate {
+        /// The job that owns the key.
+        of: JobId,
+        /// The state it is in.
+        state: JobState,
+        /// Its result, if it is done and gave one.
+        result: Option<Vec<u8>>,
+    },
+}
+
+impl Enqueued {
+    /// The job that stands for the request: the new one, or the key's owner.
+    #[must_use]
+    pub const fn job(&self) -> JobId {
+        match self {
+            Self::New(job) | Self::Duplicate { of: job, .. } => *job,
+        }
+    }
+}
+
+pub(crate) struct Claim {
+    pub(crate) request: Request,
+    pub(crate) reply: Reply<Result<Vec<Claimed>, ClaimError>>,
+}
+
+/// A claim, checked.
+pub(crate) struct Request {
+    pub(crate) queue: String,
+    /// `None` takes any kind.
+    pub(crate) kinds: Option<Vec<String>>,
+    pub(crate) jobs_max: usize,
+    pub(crate) worker: String,
+    pub(crate) version: String,
+    /// Wait until this monotonic reading for the first job.
+    pub(crate) until_ms: Option<u64>,
+    pub(crate) stop: Option<StopFlag>,
+}
+
+/// Tells a waiting claim to give up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StopFlag(Arc<AtomicBool>);
+
+impl StopFlag {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A job handed out under a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) token: Token,
+    pub(crate) class: Class,
+    pub(crate) queue: Arc<str>,
+    pub(crate) kind: Arc<str>,
+    pub(crate) key: Option<String>,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) attempt: u32,
+    pub(crate) lane: Lane,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) lease_ms: u64,
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) unknown: bool,
+}
+
+pub(crate) struct Settle {
+    pub(crate) token: Token,
+    pub(crate) class: Class,
+    pub(crate) how: How,
+    pub(crate) reply: Reply<Result<JobState, SettleError>>,
+    /// The same worker's next claim, for the same commit.
+    pub(crate) then: Option<Claim>,
+}
+
+pub(crate) enum How {
+    Complete { result: Option<Blob> },
+    Fail(Failure),
+    Snooze(Start),
+    Release,
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// The job had not started; it is cancelled.
+    Now,
+    /// The job is with a worker, who learns of it at the next heartbeat. Should the delivery end
+    /// in anything but success, the job is cancelled; there is no retry.
+    Requested,
+}
+
+pub(crate) struct QueueSettings {
+    pub(crate) name: String,
+    pub(crate) policy: Option<JobPolicy>,
+    pub(crate) retry_share_percent: Option<u32>,
+}
+
+/// What one pass over due jobs and ended leases did. One job's trouble is a number here; it never
+/// stops the pass (O-02).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// Delayed jobs that became ready.
+    pub due: u64,
+    /// Leases that had ended.
+    pub expired: u64,
+    /// Jobs among those that died of it.
+    pub died: u64,
+    /// Finished jobs that were forgotten.
+    pub forgotten: u64,
+    /// Damaged rows that were set aside.
+    pub set_aside: u64,
+}

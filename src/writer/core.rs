@@ -1,0 +1,71 @@
+//! What the writer knows between commits. Everything here can be read back from the file, but for
+//! lease ends (see `leases`) and the callers that wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::domain::counter::Gauge;
+use crate::domain::job::Lane;
+use crate::domain::time::Timestamp;
+use crate::error::StorageError;
+use crate::format::key;
+use crate::store::meta::{self, Meta};
+use crate::store::rows::Rows;
+use crate::store::tables::TableId;
+use crate::store::{counter, tombstone};
+use crate::writer::books::Books;
+use crate::writer::command::Claim;
+use crate::writer::leases::Leases;
+use crate::writer::registry::Registry;
+
+pub(super) struct Core {
+    pub(super) meta: Meta,
+    pub(super) registry: Registry,
+    pub(super) books: Books,
+    pub(super) leases: Arc<Leases>,
+    /// Suspects in flight in the whole store: 0 or 1.
+    pub(super) suspects: u64,
+    /// Claims that found nothing, in the order in which they came.
+    pub(super) waiting: VecDeque<Claim>,
+    /// No delayed job is due before this.
+    pub(super) next_due: Option<Timestamp>,
+    /// No finished job may be forgotten before this.
+    pub(super) next_tombstone: Option<Timestamp>,
+    /// There may be windows to prune.
+    pub(super) prune_windows: bool,
+}
+
+impl Core {
+    pub(super) fn load(rows: &impl Rows) -> Result<Self, StorageError> {
+        let missing = || StorageError::corrupt("the store's state row is missing");
+        let meta = meta::read(rows)?.ok_or_else(missing)?;
+        let books = Books::load(rows)?;
+        let registry = Registry::load(
+            rows,
+            counter::all(rows)?.into_iter().map(|(class, _)| class),
+        )?;
+        let suspects = books
+            .classes()
+            .map(|class| books.gauge(class, Gauge::leased(Lane::Suspect)))
+            .sum();
+        Ok(Self {
+            meta,
+            registry,
+            books,
+            leases: Arc::default(),
+            suspects,
+            waiting: VecDeque::new(),
+            next_due: first_due(rows)?,
+            next_tombstone: tombstone::next(rows)?,
+            prune_windows: true,
+        })
+    }
+}
+
+/// The due time of the earliest delayed job.
+pub(super) fn first_due(rows: &impl Rows) -> Result<Option<Timestamp>, StorageError> {
+    let first = rows.first(TableId::Delayed, &[], &[u8::MAX; 17])?;
+    first
+        .map(|(name, _)| Ok(key::read_timed(&name)?.0))
+        .transpose()
+}

@@ -1,0 +1,251 @@
+//! Accepting jobs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::domain::blob::Blob;
+use crate::domain::counter::Flow;
+use crate::domain::id::{Class, JobId, QueueId};
+use crate::domain::job::{Cycle, Delayed, Done, Job, Lane, Payload, Ready, State};
+use crate::domain::key::KeyClaim;
+use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
+use crate::domain::policy::JobPolicy;
+use crate::domain::time::Timestamp;
+use crate::domain::transition::holds_key;
+use crate::error::{EnqueueError, StorageError};
+use crate::store::{job as job_store, key as key_store};
+use crate::writer::batch::Batch;
+use crate::writer::command::{BatchRule, Enqueue, Enqueued, Prepared, Start};
+use crate::writer::registry::Full;
+
+type Outcome = Result<Enqueued, EnqueueError>;
+
+impl Batch<'_, '_> {
+    pub(super) fn enqueue(&mut self, enqueue: Enqueue) -> Result<(), StorageError> {
+        let Enqueue { items, rule, reply } = enqueue;
+        let count = items.len();
+        let refused = match rule {
+            BatchRule::PerItem => None,
+            BatchRule::AllOrNothing => self.first_refusal(&items)?,
+        };
+        let outcomes = match refused {
+            Some((refused, error)) => withheld(count, refused, &error),
+            None => items
+                .into_iter()
+                .map(|item| self.accept(item))
+                .collect::<Result<_, _>>()?,
+        };
+        self.answer(move |failed| {
+            reply.send(match failed {
+                None => outcomes,
+                Some(cause) => vec![Err(cause.clone().into()); count],
+            });
+        });
+        Ok(())
+    }
+
+    /// Accepts one job, or says why not.
+    fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
+        if let Some(outcome) = self.known_key(&item)? {
+            let class = self.class_of(&item);
+            let flow = if outcome.is_ok() {
+                Flow::Duplicate
+            } else {
+                Flow::Conflict
+            };
+            if let Some(class) = class {
+                self.core.books.count(class, flow);
+            }
+            return Ok(outcome);
+        }
+        if let Err(full) = self.room([&item].into_iter()) {
+            return Ok(Err(too_many(full)));
+        }
+        let id = JobId::new(self.core.meta.next);
+        self.core.meta.next += 1;
+        let registry = &mut self.core.registry;
+        let queue = registry.intern_queue(self.rows, &item.queue)?;
+        let kind = registry.intern_kind(self.rows, &item.kind)?;
+        let policy = match &item.policy {
+            Some(policy) => registry.intern_policy(self.rows, policy)?,
+            None => match registry.queue(queue)?.0.policy {
+                Some(policy) => policy,
+                None => registry.intern_policy(self.rows, &JobPolicy::default())?,
+            },
+        };
+        let rules = std::sync::Arc::clone(registry.policy(policy)?);
+        let payload = self.payload(id, item.payload)?;
+        let job = Job {
+            id,
+            class: Class { queue, kind },
+            policy,
+            priority: item.priority,
+            key: item.key,
+            payload,
+            enqueued_at: self.time.now,
+            deliveries: 0,
+            redrives: 0,
+            first_failed_at: None,
+            unknown: false,
+            cycle: Cycle::default(),
+            history_next: 0,
+            state: first_state(id, item.start, self.time.now),
+        };
+        self.insert(&job, &rules)?;
+        Ok(Ok(Enqueued::New(id)))
+    }
+
+    fn payload(&mut self, id: JobId, payload: Blob) -> Result<Payload, StorageError> {
+        if payload.0.len() <= PAYLOAD_INLINE_BYTES_MAX {
+            return Ok(Payload::Inline(payload));
+        }
+        job_store::put_payload(self.rows, id, &payload)?;
+        Ok(Payload::Stored {
+            bytes: u64::try_from(payload.0.len()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The answer for an item whose key has an owner.
+    fn known_key(&self, item: &Prepared) -> Result<Option<Outcome>, StorageError> {
+        let (Some(claim), Some(queue)) = (&item.key, self.core.registry.queue_id(&item.queue))
+        else {
+            return Ok(None);
+        };
+        Ok(self.owner(queue, claim)?.map(|owner| {
+            let state = owner.state.name();
+            if owner
+                .key
+                .as_ref()
+                .is_some_and(|owned| owned.hash == claim.hash)
+            {
+                let result = match owner.state {
+                    State::Done(Done { result, .. }) => result.map(|blob| blob.0),
+                    State::Ready(_)
+                    | State::Delayed(_)
+                    | State::Leased(_)
+                    | State::Dead(_)
+                    | State::Cancelled(_) => None,
+                };
+                Ok(Enqueued::Duplicate {
+                    of: owner.id,
+                    state,
+                    result,
+                })
+            } else {
+                Err(EnqueueError::KeyConflict {
+                    key: claim.key.clone(),
+                    owner: owner.id,
+                    state,
+                })
+            }
+        }))
+    }
+
+    fn owner(&self, queue: QueueId, claim: &KeyClaim) -> Result<Option<Job>, StorageError> {
+        let Some(owner) = key_store::owner(&*self.rows, queue, &claim.key)? else {
+            return Ok(None);
+        };
+        let Some(owner) = job_store::read(&*self.rows, owner)? else {
+            return Ok(None);
+        };
+        let policy = self.core.registry.policy(owner.policy)?;
+        Ok(holds_key(&owner, policy, self.time.now).then_some(owner))
+    }
+
+    fn class_of(&self, item: &Prepared) -> Option<Class> {
+        let queue = self.core.registry.queue_id(&item.queue)?;
+        let kind = self.core.registry.kind_id(&item.kind);
+        // A conflicting request may name a kind the file has never seen; it is counted with the
+        // first class of its queue, so that it is counted at all.
+        let seen = kind.map(|kind| Class { queue, kind });
+        seen.or_else(|| self.core.registry.classes(queue).next())
+    }
+
+    /// Whether the names and policies of `items` fit.
+    fn room<'i>(&self, items: impl Iterator<Item = &'i Prepared>) -> Result<(), Full> {
+        let registry = &self.core.registry;
+        let (mut queues, mut kinds, mut policies) = (
+            BTreeSet::new(),
+            BTreeSet::new(),
+            std::collections::HashSet::new(),
+        );
+        let default = JobPolicy::default();
+        for item in items {
+            if registry.queue_id(&item.queue).is_none() {
+                queues.insert(item.queue.as_str());
+            }
+            if registry.kind_id(&item.kind).is_none() {
+                kinds.insert(item.kind.as_str());
+            }
+            let policy = item.policy.as_ref().unwrap_or(&default);
+            if registry.policy_id(policy).is_none() {
+                policies.insert(policy);
+            }
+        }
+        registry.room(queues.len(), kinds.len(), policies.len())
+    }
+
+    /// What an all-or-nothing call would be refused for.
+    fn first_refusal(
+        &self,
+        items: &[Prepared],
+    ) -> Result<Option<(usize, EnqueueError)>, StorageError> {
+        if let Err(full) = self.room(items.iter()) {
+            return Ok(Some((0, too_many(full))));
+        }
+        let mut within: HashMap<(&str, &str), &KeyClaim> = HashMap::new();
+        for (place, item) in items.iter().enumerate() {
+            if let Some(Err(error)) = self.known_key(item)? {
+                return Ok(Some((place, error)));
+            }
+            if let Some(claim) = &item.key {
+                let earlier = within.insert((&item.queue, &claim.key), claim);
+                if earlier.is_some_and(|earlier| earlier.hash != claim.hash) {
+                    let error = EnqueueError::KeyConflict {
+                        key: claim.key.clone(),
+                        owner: JobId::new(self.core.meta.next),
+                        state: crate::domain::job::JobState::Ready,
+                    };
+                    return Ok(Some((place, error)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Ready in the order of ids, or delayed.
+fn first_state(id: JobId, start: Start, now: Timestamp) -> State {
+    let lane = Lane::Fresh;
+    let due = match start {
+        Start::Now => now,
+        Start::AfterMs(ms) => now.plus_ms(ms),
+        Start::At(at) => at,
+    };
+    if due > now {
+        State::Delayed(Delayed { lane, due })
+    } else {
+        State::Ready(Ready {
+            lane,
+            seq: id.get(),
+            since: now,
+        })
+    }
+}
+
+fn too_many(full: Full) -> EnqueueError {
+    EnqueueError::TooMany {
+        what: full.what,
+        count_max: full.count_max,
+    }
+}
+
+fn withheld(count: usize, refused: usize, error: &EnqueueError) -> Vec<Outcome> {
+    let answer = |place| {
+        Err(if place == refused {
+            error.clone()
+        } else {
+            EnqueueError::Withheld { refused }
+        })
+    };
+    (0..count).map(answer).collect()
+}

@@ -1,0 +1,215 @@
+//! The leases of this process, in memory: when each one ends, and who may extend it.
+//!
+//! One process owns the file, so a heartbeat is its own business and needs no commit; everything
+//! else about a lease is in its job's row. Lease time is monotonic time. A wall clock that jumps
+//! forward may mean that the machine slept: leases that would have ended meanwhile get half a lease
+//! to show that their holder is alive, and end then.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use parking_lot::Mutex;
+
+use crate::domain::id::{JobId, Token};
+
+#[derive(Default)]
+pub(crate) struct Leases(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    by_job: HashMap<JobId, Lease>,
+    /// Ends as last known when pushed; an entry whose lease was extended goes back in when it
+    /// comes up.
+    ends: BinaryHeap<Reverse<(u64, Token)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    delivery: u32,
+    lease_ms: u64,
+    ends_ms: u64,
+    /// The hard deadline of the delivery: no extension past it.
+    deadline_ms: Option<u64>,
+    cancel_requested: bool,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub(crate) left_ms: u64,
+    pub(crate) cancel_requested: bool,
+    pub(crate) deadline_passed: bool,
+}
+
+/// A lease that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) token: Token,
+    pub(crate) deadline_exceeded: bool,
+}
+
+impl Lease {
+    fn capped(&self, ends_ms: u64) -> u64 {
+        self.deadline_ms
+            .map_or(ends_ms, |deadline_ms| ends_ms.min(deadline_ms))
+    }
+}
+
+impl Leases {
+    /// A new lease of `lease_ms` from `now_ms`, whose delivery may take `deadline_ms` in all.
+    pub(super) fn grant(&self, token: Token, now_ms: u64, lease_ms: u64, deadline_ms: Option<u64>) {
+        let mut lease = Lease {
+            delivery: token.delivery,
+            lease_ms,
+            ends_ms: 0,
+            deadline_ms: deadline_ms.map(|ms| now_ms.saturating_add(ms)),
+            cancel_requested: false,
+        };
+        lease.ends_ms = lease.capped(now_ms.saturating_add(lease_ms));
+        let mut inner = self.0.lock();
+        inner.ends.push(Reverse((lease.ends_ms, token)));
+        inner.by_job.insert(token.job, lease);
+    }
+
+    /// Extends the lease to a full length from `now_ms`; `None` when the token is not current.
+    pub(crate) fn heartbeat(&self, token: Token, now_ms: u64) -> Option<Beat> {
+        let mut inner = self.0.lock();
+        let lease = inner.by_job.get_mut(&token.job)?;
+        if lease.delivery != token.delivery {
+            return None;
+        }
+        lease.ends_ms = lease
+            .ends_ms
+            .max(lease.capped(now_ms.saturating_add(lease.lease_ms)));
+        Some(Beat {
+            left_ms: lease.ends_ms.saturating_sub(now_ms),
+            cancel_requested: lease.cancel_requested,
+            deadline_passed: lease
+                .deadline_ms
+                .is_some_and(|deadline_ms| deadline_ms <= now_ms),
+        })
+    }
+
+    pub(super) fn request_cancel(&self, job: JobId) {
+        if let Some(lease) = self.0.lock().by_job.get_mut(&job) {
+            lease.cancel_requested = true;
+        }
+    }
+
+    pub(super) fn end(&self, token: Token) {
+        let mut inner = self.0.lock();
+        if inner
+            .by_job
+            .get(&token.job)
+            .is_some_and(|lease| lease.delivery == token.delivery)
+        {
+            inner.by_job.remove(&token.job);
+        }
+    }
+
+    /// Takes up to `count_max` leases that have ended; from here on nobody can extend them.
+    pub(super) fn take_ended(&self, now_ms: u64, count_max: usize) -> Vec<Ended> {
+        let mut inner = self.0.lock();
+        let mut ended = Vec::new();
+        while ended.len() < count_max
+            && let Some(&Reverse((ends_ms, token))) = inner.ends.peek()
+            && ends_ms <= now_ms
+        {
+            inner.ends.pop();
+            let current = inner.by_job.get(&token.job).copied();
+            let Some(lease) = current.filter(|lease| lease.delivery == token.delivery) else {
+                continue;
+            };
+            if lease.ends_ms > now_ms {
+                inner.ends.push(Reverse((lease.ends_ms, token)));
+                continue;
+            }
+            inner.by_job.remove(&token.job);
+            let deadline_exceeded = lease.deadline_ms.is_some_and(|ms| ms <= now_ms);
+            ended.push(Ended {
+                token,
+                deadline_exceeded,
+            });
+        }
+        ended
+    }
+
+    /// The wall clock ran ahead by `jump_ms`: shortens what would have ended in that time.
+    pub(super) fn jumped(&self, jump_ms: u64, now_ms: u64) {
+        let mut inner = self.0.lock();
+        let Inner { by_job, ends } = &mut *inner;
+        for (&job, lease) in by_job {
+            let grace_ms = lease.ends_ms.min(now_ms.saturating_add(lease.lease_ms / 2));
+            lease.ends_ms = lease.ends_ms.saturating_sub(jump_ms).max(grace_ms);
+            ends.push(Reverse((
+                lease.ends_ms,
+                Token {
+                    job,
+                    delivery: lease.delivery,
+                },
+            )));
+        }
+    }
+
+    /// When the earliest lease may end; it may turn out to have been extended.
+    pub(super) fn next_end_ms(&self) -> Option<u64> {
+        self.0
+            .lock()
+            .ends
+            .peek()
+            .map(|&Reverse((ends_ms, _))| ends_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(job: u64, delivery: u32) -> Token {
+        Token {
+            job: JobId::new(job),
+            delivery,
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_extends_and_only_the_current_token_may() {
+        let leases = Leases::default();
+        leases.grant(token(1, 1), 0, 100, None);
+        assert_eq!(leases.heartbeat(token(1, 1), 90).unwrap().left_ms, 100);
+        assert_eq!(leases.heartbeat(token(1, 2), 90), None);
+        assert_eq!(leases.take_ended(189, 10), []);
+        assert_eq!(leases.take_ended(190, 10).len(), 1);
+        assert_eq!(leases.heartbeat(token(1, 1), 190), None);
+    }
+
+    #[test]
+    fn no_heartbeat_extends_past_the_deadline() {
+        let leases = Leases::default();
+        leases.grant(token(1, 1), 0, 100, Some(250));
+        for now in [50, 100, 150, 200] {
+            assert!(!leases.heartbeat(token(1, 1), now).unwrap().deadline_passed);
+        }
+        assert!(leases.heartbeat(token(1, 1), 250).unwrap().deadline_passed);
+        assert!(leases.take_ended(250, 10)[0].deadline_exceeded);
+    }
+
+    #[test]
+    fn a_jump_leaves_half_a_lease_to_show_life() {
+        let leases = Leases::default();
+        leases.grant(token(1, 1), 0, 100, None);
+        leases.grant(token(2, 1), 0, 100, None);
+        leases.jumped(1_000_000, 10);
+        leases.heartbeat(token(2, 1), 40);
+        assert_eq!(leases.take_ended(59, 10), []);
+        let ended = leases.take_ended(60, 10);
+        assert_eq!(
+            ended,
+            [Ended {
+                token: token(1, 1),
+                deadline_exceeded: false
+            }]
+        );
+        assert_eq!(leases.take_ended(140, 10).len(), 1);
+    }
+}

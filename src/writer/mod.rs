@@ -1,0 +1,361 @@
+//! The one thread that writes: collects what arrived while the last commit was in flight, plans and
+//! applies each command, commits once, then answers everybody.
+
+mod batch;
+mod books;
+mod claim;
+pub(crate) mod command;
+mod core;
+mod enqueue;
+pub(crate) mod leases;
+mod mailbox;
+mod registry;
+pub(crate) mod reply;
+mod settle;
+mod sweep;
+mod timeline;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use crate::clock::Clock;
+use crate::domain::id::Instance;
+use crate::domain::schedule::mix;
+use crate::error::StorageError;
+use crate::store::database::{End, Store, Sync};
+use crate::writer::batch::{Answer, Batch};
+use crate::writer::command::{Command, SweepReport};
+use crate::writer::core::Core;
+use crate::writer::leases::Leases;
+use crate::writer::mailbox::Mailbox;
+use crate::writer::reply::{Pending, Reply, reply};
+use crate::writer::timeline::{Reading, Timeline};
+
+/// The writer looks at the wall clock at least this often while something depends on time, so that
+/// a clock that jumped, or a machine that slept, is noticed.
+const BACKSTOP_MS: u64 = 5_000;
+
+/// Whether a commit is on the disk when its callers are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// It is: what was acknowledged survives a power cut (P1). The default.
+    #[default]
+    Immediate,
+    /// It may not be yet: what was acknowledged survives the death of the process's callers but a
+    /// crash of the process or the machine can take back up to the last `flush_every_ms`
+    /// milliseconds, always as a whole suffix of commits.
+    Deferred {
+        /// The longest time between two flushes, in milliseconds.
+        flush_every_ms: u64,
+    },
+}
+
+/// The handle's side of the writer.
+pub(crate) struct Writer {
+    mailbox: Arc<Mailbox>,
+    pub(crate) leases: Arc<Leases>,
+    poison: Arc<OnceLock<StorageError>>,
+    thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    /// Recovers what an earlier process left behind, then starts the thread.
+    pub(crate) fn start(
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        durability: Durability,
+    ) -> Result<(Self, SweepReport), StorageError> {
+        let core = store.read(Core::load)?;
+        let leases = Arc::clone(&core.leases);
+        let mailbox = Arc::new(Mailbox::new());
+        let poison = Arc::new(OnceLock::new());
+        let timeline = Timeline::new(&*clock, core.meta.latest);
+        let mut desk = Desk {
+            store,
+            timeline,
+            clock,
+            core,
+            durability,
+            unflushed_since_ms: None,
+            mailbox: Arc::clone(&mailbox),
+            poison: Arc::clone(&poison),
+        };
+        let report = desk.recover()?;
+        let thread = std::thread::Builder::new()
+            .name("redrive-writer".into())
+            .spawn(move || desk.run())
+            .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
+        let thread = parking_lot::Mutex::new(Some(thread));
+        Ok((
+            Self {
+                mailbox,
+                leases,
+                poison,
+                thread,
+            },
+            report,
+        ))
+    }
+
+    /// Hands over a command built around its reply; the answer comes after its commit.
+    pub(crate) fn ask<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<Pending<T>, StorageError> {
+        let (reply, pending) = reply();
+        self.mailbox.send(command(reply))?;
+        Ok(pending)
+    }
+
+    /// Hands over a command whose answer nobody waits for.
+    pub(crate) fn tell(&self, command: Command) -> Result<(), StorageError> {
+        self.mailbox.send(command)
+    }
+
+    /// Waits for an answer; if there will never be one, says why.
+    pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StorageError> {
+        pending.wait().ok_or_else(|| self.cause())
+    }
+
+    /// Why the writer no longer answers.
+    pub(crate) fn cause(&self) -> StorageError {
+        self.poison
+            .get()
+            .cloned()
+            .unwrap_or_else(StorageError::closed)
+    }
+
+    /// The first error that stopped the writer, if one did.
+    pub(crate) fn poisoned(&self) -> Option<StorageError> {
+        self.poison.get().cloned()
+    }
+
+    /// Finishes what has arrived, answers everybody, ends the thread.
+    pub(crate) fn close(&self) {
+        if let Ok(pending) = self.ask(|reply| Command::Close { reply }) {
+            pending.wait();
+        }
+        if let Some(thread) = self.thread.lock().take() {
+            // The thread catches its panics; there is nothing more to learn from the join.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The writer thread's own side.
+struct Desk {
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    timeline: Timeline,
+    core: Core,
+    durability: Durability,
+    /// When the oldest commit that is not on the disk yet was made (monotonic).
+    unflushed_since_ms: Option<u64>,
+    mailbox: Arc<Mailbox>,
+    poison: Arc<OnceLock<StorageError>>,
+}
+
+/// What one round over the commands asked for beside their answers.
+#[derive(Default)]
+struct Round {
+    more: bool,
+    close: Option<Reply<()>>,
+}
+
+impl Desk {
+    fn run(mut self) {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.serve()));
+        let (cause, close) = match ended {
+            Ok(Ok(close)) => (StorageError::closed(), Some(close)),
+            Ok(Err(cause)) => (cause.into_poison(), None),
+            Err(_) => (
+                StorageError::internal("the writer panicked; this is a bug").into_poison(),
+                None,
+            ),
+        };
+        if close.is_none() {
+            // Only the first cause is kept; there is one writer and it ends here.
+            let _ = self.poison.set(cause.clone());
+        }
+        // Dropping a command tells its caller, who asks for the cause; so does dropping a claim.
+        drop(self.mailbox.close(cause));
+        self.core.waiting.clear();
+        if let Some(close) = close {
+            close.send(());
+        }
+    }
+
+    /// Until closed; an error is the one that poisons.
+    fn serve(&mut self) -> Result<Reply<()>, StorageError> {
+        let mut more = false;
+        loop {
+            if !more {
+                self.rest();
+            }
+            let round = self.round(self.mailbox.take())?;
+            more = round.more;
+            if let Some(close) = round.close {
+                self.flush()?;
+                return Ok(close);
+            }
+        }
+    }
+
+    /// Waits for a command, or for the time at which there is something to do without one.
+    fn rest(&mut self) {
+        let until_ms = self.wake_ms();
+        self.clock.wait(&self.mailbox.arrived, until_ms);
+    }
+
+    fn wake_ms(&self) -> Option<u64> {
+        let now_ms = self.clock.monotonic_ms();
+        let wall_ms = |at: crate::domain::time::Timestamp| {
+            now_ms.saturating_add(at.ms_since(self.timeline.now()))
+        };
+        let claims = self
+            .core
+            .waiting
+            .iter()
+            .filter_map(|claim| claim.request.until_ms);
+        let flush = match self.durability {
+            Durability::Immediate => None,
+            Durability::Deferred { flush_every_ms } => self
+                .unflushed_since_ms
+                .map(|since| since.saturating_add(flush_every_ms)),
+        };
+        let timed = [
+            self.core.next_due.map(wall_ms),
+            self.core.next_tombstone.map(wall_ms),
+            self.core.leases.next_end_ms(),
+        ];
+        let timed = timed.into_iter().flatten().min();
+        let timed = timed.map(|at| at.min(now_ms.saturating_add(BACKSTOP_MS)));
+        claims.chain(flush).chain(timed).min()
+    }
+
+    /// One group commit.
+    fn round(&mut self, commands: Vec<Command>) -> Result<Round, StorageError> {
+        let time = self.look();
+        let sync = self.sync(time.monotonic_ms);
+        let mut answers: Vec<Answer> = Vec::with_capacity(commands.len());
+        let mut round = Round::default();
+        let mut commands = commands.into_iter();
+        let core = &mut self.core;
+        let written = self.store.write(sync, |rows| {
+            let mut batch = Batch::new(core, rows, time, &mut answers);
+            round.more = batch.sweep(&mut SweepReport::default())?;
+            for command in commands.by_ref() {
+                run(&mut batch, command, &mut round)?;
+            }
+            batch.serve_waiting()?;
+            Ok(if batch.finish()? {
+                End::Commit
+            } else {
+                End::Abort
+            })
+        });
+        if let Err(cause) = written {
+            let cause = cause.into_poison();
+            // The latch comes first: nobody who was told may find the store still open.
+            let _ = self.poison.set(cause.clone());
+            drop(self.mailbox.close(cause.clone()));
+            for answer in answers {
+                answer(Some(&cause));
+            }
+            return Err(cause);
+        }
+        self.committed(sync, time.monotonic_ms);
+        for answer in answers {
+            answer(None);
+        }
+        Ok(round)
+    }
+
+    fn look(&mut self) -> Reading {
+        let time = self.timeline.read(&*self.clock);
+        if time.jump_ms > 0 {
+            self.core.leases.jumped(time.jump_ms, time.monotonic_ms);
+        }
+        time
+    }
+
+    fn sync(&self, now_ms: u64) -> Sync {
+        match self.durability {
+            Durability::Immediate => Sync::Now,
+            Durability::Deferred { flush_every_ms } => match self.unflushed_since_ms {
+                Some(since_ms) if now_ms.saturating_sub(since_ms) >= flush_every_ms => Sync::Now,
+                _ => Sync::Later,
+            },
+        }
+    }
+
+    fn committed(&mut self, sync: Sync, now_ms: u64) {
+        match sync {
+            Sync::Now => self.unflushed_since_ms = None,
+            Sync::Later => {
+                self.unflushed_since_ms.get_or_insert(now_ms);
+            }
+        }
+    }
+
+    /// Puts deferred commits on the disk.
+    fn flush(&mut self) -> Result<(), StorageError> {
+        if self.unflushed_since_ms.take().is_some() {
+            self.store.write(Sync::Now, |_| Ok(End::Commit))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the file over: a new instance number, and the leases of the dead become suspects.
+    fn recover(&mut self) -> Result<SweepReport, StorageError> {
+        let time = self.look();
+        self.core.meta.instance = Instance::new(self.core.meta.instance.get() + 1);
+        if self.core.meta.seed == 0 {
+            self.core.meta.seed = mix(time.now.as_millis());
+        }
+        let mut report = SweepReport::default();
+        let mut from = Some(Vec::new());
+        while let Some(start) = from.take() {
+            let core = &mut self.core;
+            self.store.write(Sync::Now, |rows| {
+                let mut nobody = Vec::new();
+                let mut batch = Batch::new(core, rows, time, &mut nobody);
+                from = batch.recover(&start, &mut report)?;
+                batch.take_over()?;
+                Ok(End::Commit)
+            })?;
+        }
+        Ok(report)
+    }
+}
+
+/// Runs one command.
+fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result<(), StorageError> {
+    match command {
+        Command::Enqueue(enqueue) => batch.enqueue(enqueue)?,
+        Command::Claim(claim) => batch.claim_in_turn(claim)?,
+        Command::Settle(settle) => batch.settle(*settle)?,
+        Command::Cancel { job, reply } => {
+            let outcome = batch.cancel(job)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::Discard { job, reply } => {
+            let outcome = batch.discard(job)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::SetQueue { settings, reply } => {
+            let outcome = batch.set_queue(&settings)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::Sweep { reply } => {
+            let mut report = SweepReport::default();
+            round.more |= batch.sweep(&mut report)?;
+            batch.answer_with(reply, Ok::<_, StorageError>(report));
+        }
+        Command::Look => {}
+        Command::Close { reply } => round.close = Some(reply),
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Ending leases at the wish of their holders, and ending jobs at the wish of an operator.
+
+use crate::domain::counter::Flow;
+use crate::domain::id::JobId;
+use crate::domain::job::{JobState, State};
+use crate::domain::policy::JobPolicy;
+use crate::domain::transition::{Event, Refused};
+use crate::error::{CancelError, QueueError, SettleError, StorageError};
+use crate::store::job as job_store;
+use crate::writer::batch::Batch;
+use crate::writer::command::{Cancelled, How, QueueSettings, Settle, Start};
+
+impl Batch<'_, '_> {
+    /// Settles the lease, and serves the claim that came with it in the same commit.
+    pub(super) fn settle(&mut self, settle: Settle) -> Result<(), StorageError> {
+        let Settle {
+            token,
+            class,
+            how,
+            reply,
+            then,
+        } = settle;
+        let now = self.time.now;
+        let event = match how {
+            How::Complete { result } => Event::Complete { token, result },
+            How::Fail(failure) => Event::Fail { token, failure },
+            How::Snooze(Start::Now) => Event::Snooze { token, until: now },
+            How::Snooze(Start::AfterMs(ms)) => Event::Snooze {
+                token,
+                until: now.plus_ms(ms),
+            },
+            How::Snooze(Start::At(until)) => Event::Snooze { token, until },
+            How::Release => Event::Release { token },
+        };
+        let stale = |current| SettleError::StaleLease {
+            presented: token,
+            current,
+        };
+        let outcome = match job_store::read(&*self.rows, token.job)? {
+            None => Err(stale(None)),
+            Some(job) => match self.plan(&job, event)? {
+                Ok(step) => {
+                    let state = step.job.state.name();
+                    self.apply(&job, step)?;
+                    Ok(state)
+                }
+                Err(Refused::Stale { current, .. }) => Err(stale(current)),
+                Err(Refused::Ended { .. } | Refused::Unfit { .. }) => Err(stale(None)),
+            },
+        };
+        if outcome.is_err() {
+            self.core.books.count(class, Flow::Stale);
+        }
+        self.answer_with(reply, outcome);
+        then.map_or(Ok(()), |claim| self.claim_in_turn(claim))
+    }
+
+    /// Cancels a job that has not ended, or asks its worker to stop.
+    pub(super) fn cancel(
+        &mut self,
+        id: JobId,
+    ) -> Result<Result<Cancelled, CancelError>, StorageError> {
+        let Some(job) = job_store::read(&*self.rows, id)? else {
+            return Ok(Err(CancelError::NotFound { job: id }));
+        };
+        Ok(match self.plan(&job, Event::Cancel)? {
+            Ok(step) => {
+                let requested = step.job.state.name() == JobState::Leased;
+                self.apply(&job, step)?;
+                if requested {
+                    self.core.leases.request_cancel(id);
+                }
+                Ok(if requested {
+                    Cancelled::Requested
+                } else {
+                    Cancelled::Now
+                })
+            }
+            Err(_) => Err(CancelError::WrongState {
+                job: id,
+                state: job.state.name(),
+            }),
+        })
+    }
+
+    /// Removes a dead job for good.
+    pub(super) fn discard(&mut self, id: JobId) -> Result<Result<(), CancelError>, StorageError> {
+        let Some(job) = job_store::read(&*self.rows, id)? else {
+            return Ok(Err(CancelError::NotFound { job: id }));
+        };
+        if !matches!(job.state, State::Dead(_)) {
+            return Ok(Err(CancelError::WrongState {
+                job: id,
+                state: job.state.name(),
+            }));
+        }
+        self.remove(&job)?;
+        self.core.books.count(job.class, Flow::Discarded);
+        Ok(Ok(()))
+    }
+
+    /// Changes a queue's settings; the queue comes into being if it is new.
+    pub(super) fn set_queue(
+        &mut self,
+        settings: &QueueSettings,
+    ) -> Result<Result<(), QueueError>, StorageError> {
+        let registry = &mut self.core.registry;
+        let new_queue = registry.queue_id(&settings.name).is_none();
+        let is_new = |policy: &JobPolicy| registry.policy_id(policy).is_none();
+        let new_policy = settings.policy.as_ref().is_some_and(is_new);
+        if let Err(full) = registry.room(usize::from(new_queue), 0, usize::from(new_policy)) {
+            return Ok(Err(QueueError::TooMany {
+                what: full.what,
+                count_max: full.count_max,
+            }));
+        }
+        let id = registry.intern_queue(self.rows, &settings.name)?;
+        let policy = match &settings.policy {
+            Some(policy) => Some(registry.intern_policy(self.rows, policy)?),
+            None => None,
+        };
+        registry.set_queue(self.rows, id, |queue| {
+            queue.policy = policy.or(queue.policy);
+            if let Some(percent) = settings.retry_share_percent {
+                queue.retry_share_percent = percent;
+            }
+        })?;
+        Ok(Ok(()))
+    }
+}

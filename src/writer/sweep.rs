@@ -1,0 +1,169 @@
+//! What time does to jobs: due ones become ready, leases end, finished rows are forgotten, and at an
+//! opening the leases of the process that died are recovered. In bounded slices, each job on its own.
+
+use crate::domain::counter::Gauge;
+use crate::domain::id::{Class, Instance, JobId};
+use crate::domain::job::{JobState, Lane};
+use crate::domain::time::Timestamp;
+use crate::domain::transition::{Event, forgettable};
+use crate::error::StorageError;
+use crate::format::{key, record};
+use crate::store::rows::Rows;
+use crate::store::tables::TableId;
+use crate::store::{counter, job as job_store, tombstone};
+use crate::writer::batch::Batch;
+use crate::writer::command::SweepReport;
+use crate::writer::core::first_due;
+
+/// Most jobs that one kind of pass moves in one commit.
+pub(super) const SLICE: usize = 1_000;
+
+impl Batch<'_, '_> {
+    /// One bounded pass. Returns whether there may be more to do at once.
+    pub(super) fn sweep(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
+        let due = self.due(report)?;
+        let expired = self.expire(report)?;
+        let forgotten = self.forget(report)?;
+        self.prune_windows()?;
+        Ok(due || expired || forgotten)
+    }
+
+    fn due(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
+        let now = self.time.now;
+        if self.core.next_due.is_none_or(|due| due > now) {
+            return Ok(false);
+        }
+        let until = match now.as_millis().checked_add(1) {
+            Some(after) => after.to_be_bytes().to_vec(),
+            None => vec![u8::MAX; 17],
+        };
+        let rows = self.rows.range(TableId::Delayed, &[], &until, SLICE)?;
+        for (name, value) in &rows {
+            let (_, id) = key::read_timed(name)?;
+            let planned = match self.read_job(id)? {
+                Ok(job) if key::state(&job).as_ref() == Some(name) => self
+                    .plan(&job, Event::Due)?
+                    .map(|step| (job, step))
+                    .map_err(|_| unfit()),
+                Ok(_) => Err(unfit()),
+                Err(error) => Err(error),
+            };
+            match planned {
+                Ok((job, step)) => {
+                    self.apply(&job, step)?;
+                    report.due += 1;
+                }
+                Err(why) => {
+                    let (class, lane): (Class, Lane) = record::decode(value)?;
+                    let gauge = Gauge::delayed(lane);
+                    self.set_aside(TableId::Delayed, name, id, class, gauge, &why)?;
+                    report.set_aside += 1;
+                }
+            }
+        }
+        self.core.next_due = first_due(&*self.rows)?;
+        Ok(rows.len() == SLICE)
+    }
+
+    /// Ends the leases that are over. Decided from stored data only, never from what handlers this
+    /// process happens to have (O-03).
+    fn expire(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
+        let ended = self.core.leases.take_ended(self.time.monotonic_ms, SLICE);
+        for end in &ended {
+            // A row that cannot be read is met again, and set aside, by the next opening.
+            let Ok(job) = self.read_job(end.token.job)? else {
+                continue;
+            };
+            let deadline_exceeded = end.deadline_exceeded;
+            let event = Event::Expire {
+                token: end.token,
+                deadline_exceeded,
+            };
+            if let Ok(step) = self.plan(&job, event)? {
+                report.expired += 1;
+                report.died += u64::from(step.job.state.name() == JobState::Dead);
+                self.apply(&job, step)?;
+            }
+        }
+        Ok(ended.len() == SLICE)
+    }
+
+    /// Forgets finished jobs whose time is over: one tombstone row.
+    fn forget(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
+        let now = self.time.now;
+        if self.core.next_tombstone.is_none_or(|until| until > now) {
+            return Ok(false);
+        }
+        let taken = tombstone::take_due(self.rows, now)?;
+        for id in taken.iter().flatten() {
+            if let Some(job) = job_store::read(&*self.rows, *id)?
+                && forgettable(&job, now)
+            {
+                self.remove(&job)?;
+                report.forgotten += 1;
+            }
+        }
+        self.core.next_tombstone = tombstone::next(&*self.rows)?;
+        Ok(self.core.next_tombstone.is_some_and(|until| until <= now))
+    }
+
+    fn prune_windows(&mut self) -> Result<(), StorageError> {
+        if self.core.prune_windows {
+            let oldest = self
+                .time
+                .now
+                .minute()
+                .saturating_sub(counter::WINDOW_MINUTES);
+            let pruned = counter::prune_windows(self.rows, oldest, SLICE)?;
+            self.core.prune_windows = pruned == SLICE;
+        }
+        Ok(())
+    }
+
+    /// Recovers a slice of the leases that instances before `instance` held when they died, from
+    /// the row after `from` on. Returns the last row looked at, if there may be more.
+    pub(super) fn recover(
+        &mut self,
+        from: &[u8],
+        report: &mut SweepReport,
+    ) -> Result<Option<Vec<u8>>, StorageError> {
+        let rows = self
+            .rows
+            .range(TableId::Leased, from, &[u8::MAX; 17], SLICE)?;
+        for (name, value) in &rows {
+            let (_, id): (Timestamp, JobId) = key::read_timed(name)?;
+            let (class, lane, _): (Class, Lane, Instance) = record::decode(value)?;
+            let planned = match self.read_job(id)? {
+                Ok(job) if key::state(&job).as_ref() == Some(name) => self
+                    .plan(&job, Event::Crash)?
+                    .map(|step| (job, step))
+                    .map_err(|_| unfit()),
+                Ok(_) => Err(unfit()),
+                Err(error) => Err(error),
+            };
+            match planned {
+                Ok((job, step)) => {
+                    report.expired += 1;
+                    report.died += u64::from(step.job.state.name() == JobState::Dead);
+                    self.apply(&job, step)?;
+                }
+                Err(why) => {
+                    self.set_aside(TableId::Leased, name, id, class, Gauge::leased(lane), &why)?;
+                    report.set_aside += 1;
+                }
+            }
+        }
+        Ok(rows
+            .last()
+            .filter(|_| rows.len() == SLICE)
+            .map(|(name, _)| {
+                let mut next = name.clone();
+                next.push(0);
+                next
+            }))
+    }
+}
+
+fn unfit() -> StorageError {
+    StorageError::corrupt("the index row and the job's row disagree")
+}

@@ -1,0 +1,2 @@
+//! The fast integration tests, in one binary.
+mod smoke;
