@@ -34,5 +34,8 @@ pub use handle::queue::QueuePolicy;
 pub use handle::redrive::Redrive;
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use store::verify::{Problem, VerifyReport};
+pub use worker::completion::Completion;
+pub use worker::delivery::{Delivery, StopReason};
+pub use worker::workers::{RunningWorkers, Shutdown, Workers, WorkersReport};
 pub use writer::Durability;
 pub use writer::command::{BatchRule, Cancelled, Enqueued, SweepReport};

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::domain::blob::Blob;
 use crate::domain::failure::Failure;
-use crate::domain::id::{JobId, Token};
+use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::limits::RESULT_BYTES_MAX;
 use crate::domain::time::{Timestamp, whole_ms};
@@ -226,11 +226,15 @@ impl Lease {
         self,
         next: ClaimRequest,
     ) -> (Result<(), SettleError>, Result<Vec<Self>, ClaimError>) {
-        let (settled, claimed) = self.settle_then_claim(Ok(How::Complete { result: None }), next);
+        let (settled, claimed) = self.settle_then_claim(How::Complete { result: None }, next);
         (settled.map(drop), claimed)
     }
 
-    fn settle(mut self, how: How) -> Result<JobState, SettleError> {
+    pub(crate) fn class(&self) -> Class {
+        self.claimed.class
+    }
+
+    pub(crate) fn settle(mut self, how: How) -> Result<JobState, SettleError> {
         self.settled = true;
         let claimed = &self.claimed;
         let (token, class) = (claimed.token, claimed.class);
@@ -245,18 +249,14 @@ impl Lease {
         })?
     }
 
-    /// Settles, and claims in the same commit if `how` is in order.
+    /// Settles, and claims in the same commit.
     #[expect(clippy::type_complexity, reason = "two results of two operations")]
     pub(crate) fn settle_then_claim(
         mut self,
-        how: Result<How, SettleError>,
+        how: How,
         next: ClaimRequest,
     ) -> (Result<JobState, SettleError>, Result<Vec<Self>, ClaimError>) {
         let jobs = self.jobs.clone();
-        let how = match how {
-            Ok(how) => how,
-            Err(error) => return (Err(error), jobs.claim(next)),
-        };
         let request = match next.check(jobs.clock().monotonic_ms()) {
             Ok(request) => request,
             Err(error) => return (self.settle(how), Err(error)),
@@ -314,7 +314,7 @@ impl Redrive {
     }
 
     /// Gives a lease back without waiting for the answer.
-    pub(crate) fn release(&self, token: Token, class: crate::domain::id::Class) {
+    pub(crate) fn release(&self, token: Token, class: Class) {
         let (reply, _) = reply();
         let settle = Settle {
             token,

@@ -1,0 +1,120 @@
+//! What a handler sees of a job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::de::DeserializeOwned;
+
+use crate::domain::failure::Failure;
+use crate::domain::id::JobId;
+use crate::domain::time::Timestamp;
+use crate::handle::lease::Lease;
+
+/// One delivery of a job to a handler. The lease is kept alive while the handler runs.
+#[derive(Debug)]
+pub struct Delivery {
+    pub(crate) lease: Lease,
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// Why a handler should stop, as the heartbeats learn it.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    pub(crate) cancel_requested: AtomicBool,
+    pub(crate) lost: AtomicBool,
+    pub(crate) deadline_passed: AtomicBool,
+    pub(crate) given_back: AtomicBool,
+}
+
+/// Why a handler should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The lease is gone: whatever this delivery reports will be refused.
+    LeaseLost,
+    /// The delivery's hard deadline has passed; the lease ends with it.
+    DeadlinePassed,
+    /// Somebody asked to cancel the job.
+    CancelRequested,
+}
+
+impl Delivery {
+    /// The job.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.lease.id()
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        self.lease.queue()
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.lease.kind()
+    }
+
+    /// The idempotency key: the same on every delivery. Hand it to whoever has the effect.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.lease.key()
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.lease.payload()
+    }
+
+    /// The payload, read as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A permanent [`Failure`] with code `undecodable`; pass it on with `?`.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        self.lease.json()
+    }
+
+    /// Which delivery this is, counted from 1 over the job's life.
+    #[must_use]
+    pub fn delivery(&self) -> u32 {
+        self.lease.delivery()
+    }
+
+    /// Which attempt this is, counted from 1 within the present cycle.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.lease.attempt()
+    }
+
+    /// An earlier delivery may have had its effect without anybody knowing (P8).
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        self.lease.outcome_unknown()
+    }
+
+    /// When the job was enqueued.
+    #[must_use]
+    pub fn enqueued_at(&self) -> Timestamp {
+        self.lease.enqueued_at()
+    }
+
+    /// Whether the handler should stop, and why. A long handler asks now and then; the answer is as
+    /// fresh as the last heartbeat.
+    #[must_use]
+    pub fn should_stop(&self) -> Option<StopReason> {
+        let pulse = &self.pulse;
+        if pulse.lost.load(Ordering::Acquire) || pulse.given_back.load(Ordering::Acquire) {
+            Some(StopReason::LeaseLost)
+        } else if pulse.deadline_passed.load(Ordering::Acquire) {
+            Some(StopReason::DeadlinePassed)
+        } else if pulse.cancel_requested.load(Ordering::Acquire) {
+            Some(StopReason::CancelRequested)
+        } else {
+            None
+        }
+    }
+}

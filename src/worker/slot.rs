@@ -1,0 +1,144 @@
+//! One worker thread: claim, run, settle together with the next claim.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Signal;
+use crate::domain::failure::Failure;
+use crate::error::{ClaimError, SettleError, StorageError};
+use crate::handle::claim::ClaimRequest;
+use crate::handle::lease::{Lease, completion};
+use crate::handle::redrive::Redrive;
+use crate::worker::completion::Completion;
+use crate::worker::delivery::Delivery;
+use crate::worker::heart::Heart;
+use crate::writer::command::{How, StopFlag};
+
+/// A waiting claim is renewed after this long; waking it costs nothing.
+const CLAIM_WAIT: Duration = Duration::from_secs(60);
+
+pub(crate) type Handler = Arc<dyn Fn(&Delivery) -> Result<Completion, Failure> + Send + Sync>;
+
+/// What the threads of one set of workers share.
+pub(crate) struct Shared {
+    pub(crate) jobs: Redrive,
+    pub(crate) handlers: BTreeMap<String, Handler>,
+    pub(crate) any: Option<Handler>,
+    pub(crate) heart: Heart,
+    pub(crate) stop: StopFlag,
+    /// Slots that have not ended; `ended` is raised when one does.
+    pub(crate) active: AtomicU64,
+    pub(crate) ended: Arc<Signal>,
+    pub(crate) tally: Tally,
+}
+
+/// What has happened, as this set of workers saw it.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) completed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) panicked: AtomicU64,
+    pub(crate) stale: AtomicU64,
+    /// The error that ended the slots, if one did.
+    pub(crate) error: Mutex<Option<StorageError>>,
+}
+
+impl Shared {
+    /// Runs one slot to its end.
+    pub(crate) fn run(&self, request: &ClaimRequest) {
+        let request = request.clone().wait(CLAIM_WAIT).stop(self.stop.clone());
+        let mut next = None;
+        while let Some(lease) = next.take().or_else(|| self.claim(&request)) {
+            if self.stop.is_set() {
+                // Claimed and not started: it goes back uncharged.
+                drop(lease);
+                break;
+            }
+            next = self.deliver(lease, &request);
+        }
+        self.active.fetch_sub(1, Ordering::AcqRel);
+        self.ended.raise();
+    }
+
+    /// The next lease; `None` when this slot is to end.
+    fn claim(&self, request: &ClaimRequest) -> Option<Lease> {
+        while !self.stop.is_set() {
+            let claimed = self.jobs.claim(request.clone());
+            if let Some(lease) = self.claimed(claimed)? {
+                return Some(lease);
+            }
+        }
+        None
+    }
+
+    /// The lease of a claim for one job; the outer `None` when the store gives no more.
+    fn claimed(&self, claimed: Result<Vec<Lease>, ClaimError>) -> Option<Option<Lease>> {
+        match claimed {
+            Ok(mut leases) => Some(leases.pop()),
+            Err(ClaimError::Storage(error)) => {
+                if !error.is_closed() {
+                    self.tally.error.lock().get_or_insert(error);
+                }
+                None
+            }
+            // Checked when the workers were started.
+            Err(ClaimError::BadName { .. } | ClaimError::BadCount { .. }) => None,
+        }
+    }
+
+    /// Runs the handler and settles; returns the lease claimed in the same commit, if any.
+    fn deliver(&self, lease: Lease, request: &ClaimRequest) -> Option<Lease> {
+        let pulse = self.heart.add(&lease);
+        let token = lease.token();
+        let delivery = Delivery { lease, pulse };
+        let outcome = self.handle(&delivery);
+        let Delivery { lease, .. } = delivery;
+        let how = match outcome.map(|done| completion(done.result)) {
+            Ok(Ok(how)) => how,
+            Ok(Err(error)) => {
+                How::Fail(Failure::permanent("result_too_large").message(error.to_string()))
+            }
+            Err(failure) => How::Fail(failure),
+        };
+        let counter = match &how {
+            How::Complete { .. } => &self.tally.completed,
+            How::Fail(_) | How::Snooze(_) | How::Release => &self.tally.failed,
+        };
+        let (settled, next) = if self.stop.is_set() {
+            (lease.settle(how), None)
+        } else {
+            let (settled, claimed) = lease.settle_then_claim(how, request.clone());
+            (settled, self.claimed(claimed).flatten())
+        };
+        // Beats go on until the settle is answered: a slow disk must not cost the lease.
+        self.heart.remove(token);
+        match settled {
+            Ok(_) => counter.fetch_add(1, Ordering::Relaxed),
+            Err(SettleError::StaleLease { .. }) => self.tally.stale.fetch_add(1, Ordering::Relaxed),
+            Err(SettleError::ResultTooLarge { .. } | SettleError::Storage(_)) => 0,
+        };
+        next
+    }
+
+    fn handle(&self, delivery: &Delivery) -> Result<Completion, Failure> {
+        let handler = self.handlers.get(delivery.kind()).or(self.any.as_ref());
+        // Claims name the handled kinds, so this is a kind that was asked for.
+        let handler = handler.ok_or_else(|| Failure::transient("no_handler"))?;
+        catch_unwind(AssertUnwindSafe(|| handler(delivery))).unwrap_or_else(|panic| {
+            self.tally.panicked.fetch_add(1, Ordering::Relaxed);
+            Err(Failure::transient("panicked").message(panic_text(&*panic)))
+        })
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "the handler panicked with something that is not a text".to_owned())
+}

@@ -1,0 +1,331 @@
+//! A set of worker threads.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::Signal;
+use crate::domain::failure::Failure;
+use crate::domain::id::Token;
+use crate::domain::time::whole_ms;
+use crate::error::{StorageError, WorkersError};
+use crate::handle::check_name;
+use crate::handle::claim::ClaimRequest;
+use crate::handle::redrive::Redrive;
+use crate::worker::completion::Completion;
+use crate::worker::delivery::Delivery;
+use crate::worker::heart::{BeatFilter, Heart};
+use crate::worker::slot::{Handler, Shared, Tally};
+use crate::writer::command::{Command, StopFlag};
+
+/// Most threads for one queue.
+const THREADS_MAX: usize = 1_024;
+
+/// Worker threads that run handlers: n per queue, a handler per kind.
+///
+/// A handler that returns an error or panics fails the delivery; leases are kept alive while
+/// handlers run. Kinds without a handler stay ready, are charged nothing and are shown by
+/// [`RunningWorkers::unknown_kinds`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+/// use std::time::Duration;
+/// use redrive::{Completion, NewJob, Workers};
+///
+/// jobs.enqueue(NewJob::new("mail", "welcome").bytes("ada@example.org"))?;
+/// let workers = Workers::new(&jobs)
+///     .queue("mail", 4)
+///     .handle("welcome", |job| {
+///         let address = std::str::from_utf8(job.payload())?;
+///         Ok(Completion::new().result(format!("sent to {address}")))
+///     })
+///     .start()?;
+/// workers.shutdown(Duration::from_secs(10));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct Workers {
+    jobs: Redrive,
+    queues: Vec<(String, usize)>,
+    handlers: BTreeMap<String, Handler>,
+    any: Option<Handler>,
+    version: String,
+    filter: Option<BeatFilter>,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<_> = self.handlers.keys().collect();
+        f.debug_struct("Workers")
+            .field("queues", &self.queues)
+            .field("kinds", &kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// No threads and no handlers yet.
+    pub fn new(jobs: &Redrive) -> Self {
+        Self {
+            jobs: jobs.clone(),
+            queues: Vec::new(),
+            handlers: BTreeMap::new(),
+            any: None,
+            version: String::new(),
+            filter: None,
+        }
+    }
+
+    /// Serves `queue` with this many threads, 1 to 1,024.
+    pub fn queue(mut self, queue: impl Into<String>, threads: usize) -> Self {
+        self.queues.push((queue.into(), threads));
+        self
+    }
+
+    /// Runs jobs of `kind`, in whichever of the queues they are.
+    pub fn handle(
+        mut self,
+        kind: impl Into<String>,
+        handler: impl Fn(&Delivery) -> Result<Completion, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.insert(kind.into(), Arc::new(handler));
+        self
+    }
+
+    /// Runs jobs of every kind that has no handler of its own.
+    pub fn handle_any(
+        mut self,
+        handler: impl Fn(&Delivery) -> Result<Completion, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.any = Some(Arc::new(handler));
+        self
+    }
+
+    /// The version of the handlers; kept with jobs that die under them. Cut to 64 bytes.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Lets only the heartbeats through for whose number (from 0) `filter` says so; the others
+    /// count as failed. Feature `test-util`.
+    #[cfg(feature = "test-util")]
+    pub fn filter_heartbeats(
+        mut self,
+        filter: impl Fn(u64) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.filter = Some(Arc::new(filter));
+        self
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkersError`]: no queue, no handler, a bad name, zero or too many threads, or the system
+    /// gives no thread. Nothing runs then.
+    pub fn start(self) -> Result<RunningWorkers, WorkersError> {
+        self.check()?;
+        let kinds: Vec<String> = self.handlers.keys().cloned().collect();
+        let every_kind = self.any.is_some();
+        let threads: usize = self.queues.iter().map(|(_, threads)| threads).sum();
+        let shared = Arc::new(Shared {
+            heart: Heart::new(self.jobs.clone(), self.filter),
+            jobs: self.jobs,
+            handlers: self.handlers,
+            any: self.any,
+            stop: StopFlag::default(),
+            active: AtomicU64::new(u64::try_from(threads).unwrap_or(u64::MAX)),
+            ended: Signal::new(),
+            tally: Tally::default(),
+        });
+        let mut running = RunningWorkers {
+            shared: Arc::clone(&shared),
+            queues: self.queues.iter().map(|(queue, _)| queue.clone()).collect(),
+            heart: None,
+        };
+        let heart = Arc::clone(&shared);
+        running.heart = Some(spawn("redrive-heart", move || heart.heart.run())?);
+        for (queue, threads) in self.queues {
+            for number in 0..threads {
+                let mut request = ClaimRequest::new(&queue)
+                    .worker(format!("{queue}-{number}"))
+                    .version(&self.version);
+                if !every_kind {
+                    request = request.kinds(&kinds);
+                }
+                let slot = Arc::clone(&shared);
+                // On a failure `running` is dropped, which stops those that have started.
+                spawn("redrive-worker", move || slot.run(&request))?;
+            }
+        }
+        Ok(running)
+    }
+
+    fn check(&self) -> Result<(), WorkersError> {
+        let bad = |what| move |why| WorkersError::BadName { what, why };
+        if self.queues.is_empty() {
+            return Err(WorkersError::NoQueue);
+        }
+        if self.handlers.is_empty() && self.any.is_none() {
+            return Err(WorkersError::NoHandler);
+        }
+        for kind in self.handlers.keys() {
+            check_name(kind).map_err(bad("kind"))?;
+        }
+        for (queue, threads) in &self.queues {
+            check_name(queue).map_err(bad("queue"))?;
+            if *threads == 0 || *threads > THREADS_MAX {
+                return Err(WorkersError::BadThreads {
+                    queue: queue.clone(),
+                    threads: *threads,
+                    threads_max: THREADS_MAX,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, WorkersError> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map_err(|error| StorageError::io(format!("no thread for a worker: {error}")).into())
+}
+
+/// Worker threads that run. Dropping this stops them and gives unfinished work back.
+#[must_use]
+pub struct RunningWorkers {
+    shared: Arc<Shared>,
+    queues: Vec<String>,
+    heart: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for RunningWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningWorkers")
+            .field("queues", &self.queues)
+            .field("report", &self.report())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a set of workers has done since it was started.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct WorkersReport {
+    /// Deliveries that completed their job.
+    pub completed: u64,
+    /// Deliveries that failed.
+    pub failed: u64,
+    /// Of those, the ones whose handler panicked.
+    pub panicked: u64,
+    /// Deliveries whose outcome was refused because their lease had ended.
+    pub stale: u64,
+    /// Heartbeats that failed and were tried again.
+    pub heartbeat_errors: u64,
+    /// Handlers that run on although their lease is lost or their deadline has passed.
+    pub stuck: Vec<Token>,
+    /// The error that ended the threads, if one did.
+    pub error: Option<StorageError>,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Handlers that were still running; their jobs were given back uncharged.
+    pub given_back: usize,
+}
+
+impl RunningWorkers {
+    /// What has been done so far.
+    #[must_use]
+    pub fn report(&self) -> WorkersReport {
+        let tally = &self.shared.tally;
+        WorkersReport {
+            completed: tally.completed.load(Ordering::Relaxed),
+            failed: tally.failed.load(Ordering::Relaxed),
+            panicked: tally.panicked.load(Ordering::Relaxed),
+            stale: tally.stale.load(Ordering::Relaxed),
+            heartbeat_errors: self.shared.heart.errors(),
+            stuck: self.shared.heart.stuck(),
+            error: tally.error.lock().clone(),
+        }
+    }
+
+    /// Jobs that stand in the served queues and have no handler here, by kind (O-15).
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError`] when the counters cannot be read.
+    pub fn unknown_kinds(&self) -> Result<BTreeMap<String, u64>, StorageError> {
+        let mut unknown = BTreeMap::new();
+        if self.shared.any.is_some() {
+            return Ok(unknown);
+        }
+        let stats = self.shared.jobs.stats()?;
+        for queue in &self.queues {
+            let kinds = stats.queues.get(queue).map(|queue| &queue.kinds);
+            for (kind, counts) in kinds.into_iter().flatten() {
+                let waiting = counts.ready + counts.delayed;
+                if waiting > 0 && !self.shared.handlers.contains_key(kind) {
+                    *unknown.entry(kind.clone()).or_default() += waiting;
+                }
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Stops claiming. Handlers that run go on; [`shutdown`](Self::shutdown) waits for them.
+    pub fn drain(&self) {
+        self.shared.stop.set();
+        // Wakes the claims that wait. A store that no longer answers has ended them already.
+        let _ = self.shared.jobs.writer().tell(Command::Look);
+    }
+
+    /// Handlers that have not returned yet, after a [`drain`](Self::drain) how many there are to
+    /// wait for.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        self.shared.active.load(Ordering::Acquire)
+    }
+
+    /// Stops claiming, waits up to `timeout` for the handlers that run, and gives what is not
+    /// finished then back to its queue, uncharged. A handler that returns later finds its lease
+    /// gone.
+    pub fn shutdown(mut self, timeout: Duration) -> Shutdown {
+        self.end(timeout)
+    }
+
+    fn end(&mut self, timeout: Duration) -> Shutdown {
+        let Some(heart) = self.heart.take() else {
+            return Shutdown::default();
+        };
+        self.drain();
+        let clock = Arc::clone(self.shared.jobs.clock());
+        let until_ms = clock.monotonic_ms().saturating_add(whole_ms(timeout));
+        while self.active() > 0 && clock.monotonic_ms() < until_ms {
+            clock.wait(&self.shared.ended, Some(until_ms));
+        }
+        let unfinished = self.shared.heart.give_back();
+        for &(token, class) in &unfinished {
+            self.shared.jobs.release(token, class);
+        }
+        self.shared.heart.stop();
+        // It catches nothing and holds nothing; a panic in it would have been reported already.
+        let _ = heart.join();
+        Shutdown {
+            given_back: unfinished.len(),
+        }
+    }
+}
+
+impl Drop for RunningWorkers {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
