@@ -34,7 +34,9 @@ impl Lane {
         }
     }
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// The lane's name as used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
             Self::Retry => "retry",

@@ -37,6 +37,10 @@ pub(crate) const LEASE_MS_MAX: u64 = 7 * 24 * 3_600_000;
 
 /// Cuts `text` to at most `bytes_max` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes_max));
+    let mut end = bytes_max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
     text
 }

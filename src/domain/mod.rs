@@ -3,6 +3,8 @@
 //! Time, sequence numbers and seeds come in as values. Storage code does not decide anything; it
 //! calls [`transition::step`] and writes down what that returns.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub(crate) mod blob;
 pub(crate) mod cause;
 pub(crate) mod counter;

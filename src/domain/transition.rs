@@ -96,14 +96,14 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
         context,
     };
     match event {
-        Event::Claim(claimant) => match job.state {
-            State::Ready(from) => Ok(next.claim(claimant, from)),
-            _ => unfit(job),
-        },
-        Event::Due => match job.state {
-            State::Delayed(delayed) => Ok(next.due(delayed)),
-            _ => unfit(job),
-        },
+        Event::Claim(claimant) => {
+            let State::Ready(from) = job.state else { return unfit(job) };
+            Ok(next.claim(claimant, from))
+        }
+        Event::Due => {
+            let State::Delayed(delayed) = job.state else { return unfit(job) };
+            Ok(next.due(delayed))
+        }
         Event::Complete { token, result } => {
             let lease = fenced(job, token)?;
             Ok(next.complete(lease, result))
@@ -127,10 +127,10 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             let lease = fenced(job, token)?;
             Ok(next.expire(lease, deadline_exceeded))
         }
-        Event::Crash => match &job.state {
-            State::Leased(lease) => Ok(next.crash(lease)),
-            _ => unfit(job),
-        },
+        Event::Crash => {
+            let State::Leased(lease) = &job.state else { return unfit(job) };
+            Ok(next.crash(lease))
+        }
         Event::Cancel => match &job.state {
             State::Ready(_) | State::Delayed(_) => Ok(next.cancelled(vec![], None)),
             State::Leased(lease) => Ok(next.request_cancel(lease)),

@@ -221,7 +221,6 @@ impl Lease {
     /// # Errors
     ///
     /// The first result is that of the completion, the second that of the claim.
-    #[expect(clippy::type_complexity, reason = "two results of two operations")]
     pub fn complete_then_claim(
         self,
         next: ClaimRequest,
@@ -250,7 +249,6 @@ impl Lease {
     }
 
     /// Settles, and claims in the same commit.
-    #[expect(clippy::type_complexity, reason = "two results of two operations")]
     pub(crate) fn settle_then_claim(
         mut self,
         how: How,

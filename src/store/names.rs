@@ -53,10 +53,6 @@ pub(crate) fn kind(rows: &impl Rows, id: KindId) -> Result<Option<String>, Stora
     rows.get(TableId::Kinds, &key::number(id.get()))
 }
 
-pub(crate) fn policy(rows: &impl Rows, id: PolicyId) -> Result<Option<JobPolicy>, StorageError> {
-    rows.get(TableId::Policies, &key::number(id.get()))
-}
-
 pub(crate) fn put_queue(
     rows: &mut WriteRows<'_>,
     id: QueueId,

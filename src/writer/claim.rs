@@ -93,7 +93,7 @@ impl Batch<'_, '_> {
 
     /// The job to go next: highest priority, then longest in line, among the heads of all lanes;
     /// a retry only within its share, a suspect only when no other is in flight (P12).
-    fn best(&mut self, queue: QueueId, classes: &[Class]) -> Result<Option<Head>, StorageError> {
+    fn best(&self, queue: QueueId, classes: &[Class]) -> Result<Option<Head>, StorageError> {
         let mut fresh: Option<Head> = None;
         let mut retry: Option<Head> = None;
         let mut suspect: Option<Head> = None;

@@ -204,7 +204,7 @@ impl Desk {
     }
 
     /// Waits for a command, or for the time at which there is something to do without one.
-    fn rest(&mut self) {
+    fn rest(&self) {
         let until_ms = self.wake_ms();
         self.clock.wait(&self.mailbox.arrived, until_ms);
     }

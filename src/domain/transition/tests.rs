@@ -1,1 +1,393 @@
-//! See below.
+//! The whole State x Event table as a text file that a reviewer reads, and the laws that every step
+//! keeps.
+
+use std::fmt::Write;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::id::{Class, JobId, KindId, PolicyId, QueueId};
+use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::schedule::Schedule;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const SEQ: u64 = 500;
+
+fn policy() -> JobPolicy {
+    let second = std::time::Duration::from_secs(1);
+    JobPolicy::new().schedule(Schedule::exponential(second, second * 60).jitter_percent(0))
+}
+
+fn context(policy: &JobPolicy) -> Context<'_> {
+    Context {
+        policy,
+        now: NOW,
+        seed: 7,
+        seq: SEQ,
+        queue: "charges",
+        kind: "charge",
+    }
+}
+
+fn job(state: State) -> Job {
+    Job {
+        id: JobId::new(9),
+        class: Class {
+            queue: QueueId::new(0),
+            kind: KindId::new(0),
+        },
+        policy: PolicyId::new(0),
+        priority: 100,
+        key: Some(KeyClaim {
+            key: "charge:O-194".into(),
+            hash: RequestHash([7; 16]),
+        }),
+        payload: Payload::Inline(Blob(b"{}".to_vec())),
+        enqueued_at: Timestamp::from_millis(900_000),
+        deliveries: 3,
+        redrives: 0,
+        first_failed_at: None,
+        unknown: false,
+        cycle: Cycle::default(),
+        history_next: 2,
+        state,
+    }
+}
+
+fn ready(lane: Lane) -> Ready {
+    Ready {
+        lane,
+        seq: 9,
+        since: Timestamp::from_millis(900_000),
+    }
+}
+
+fn lease(lane: Lane) -> Lease {
+    Lease {
+        instance: Instance::new(4),
+        worker: "w".into(),
+        version: "1.0".into(),
+        claimed_at: Timestamp::from_millis(990_000),
+        deadline: Timestamp::from_millis(1_020_000),
+        cancel_requested: false,
+        from: ready(lane),
+    }
+}
+
+fn leased(lane: Lane, change: impl FnOnce(&mut Job)) -> Job {
+    let mut leased = job(State::Leased(lease(lane)));
+    change(&mut leased);
+    leased
+}
+
+fn tombstone() -> Tombstone {
+    Tombstone {
+        key_until: NOW.plus_ms(10),
+        row_until: NOW.plus_ms(10),
+    }
+}
+
+fn dead() -> Dead {
+    Dead {
+        reason: DeathReason::Permanent,
+        class: FailureClass::Permanent,
+        code: "E".into(),
+        message: String::new(),
+        provider_ref: None,
+        worker: "w".into(),
+        version: String::new(),
+        died_at: NOW,
+        cause: 1,
+    }
+}
+
+/// Every state, and every situation within a state in which some event ends differently.
+fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
+    let quarantine = policy().on_unknown(OnUnknown::Quarantine);
+    let done = Done {
+        at: NOW,
+        claimed_at: NOW,
+        worker: "w".into(),
+        result: None,
+        tombstone: tombstone(),
+    };
+    let due = Timestamp::from_millis(999_000);
+    vec![
+        ("ready", job(State::Ready(ready(Lane::Fresh))), policy()),
+        (
+            "ready, suspect",
+            job(State::Ready(ready(Lane::Suspect))),
+            policy(),
+        ),
+        (
+            "delayed",
+            job(State::Delayed(Delayed {
+                lane: Lane::Fresh,
+                due,
+            })),
+            policy(),
+        ),
+        (
+            "delayed, retry",
+            job(State::Delayed(Delayed {
+                lane: Lane::Retry,
+                due,
+            })),
+            policy(),
+        ),
+        ("leased", leased(Lane::Fresh, |_| {}), policy()),
+        (
+            "leased, each class one short of its budget",
+            leased(Lane::Retry, |job| {
+                job.cycle = Cycle {
+                    attempts: 5,
+                    transient: 5,
+                    throttled: 5,
+                    ambiguous: 5,
+                    crashed: 2,
+                    snoozes: 10_000,
+                    releases: 10_000,
+                };
+            }),
+            policy(),
+        ),
+        (
+            "leased, total one short of its budget",
+            leased(Lane::Retry, |job| job.cycle.attempts = 11),
+            policy(),
+        ),
+        (
+            "leased, suspect",
+            leased(Lane::Suspect, |job| job.cycle.crashed = 1),
+            policy(),
+        ),
+        (
+            "leased, unknown outcomes forbidden",
+            leased(Lane::Fresh, |_| {}),
+            quarantine,
+        ),
+        (
+            "leased, cancel requested",
+            leased(Lane::Fresh, |job| {
+                if let State::Leased(lease) = &mut job.state {
+                    lease.cancel_requested = true;
+                }
+            }),
+            policy(),
+        ),
+        ("dead", job(State::Dead(dead())), policy()),
+        ("done", job(State::Done(done)), policy()),
+        (
+            "cancelled",
+            job(State::Cancelled(Cancelled {
+                at: NOW,
+                tombstone: tombstone(),
+            })),
+            policy(),
+        ),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Event)> {
+    let token = Token {
+        job: JobId::new(9),
+        delivery: 3,
+    };
+    let old = Token {
+        job: JobId::new(9),
+        delivery: 2,
+    };
+    let fail = |failure: Failure| Event::Fail { token, failure };
+    let minute = std::time::Duration::from_secs(60);
+    let claimant = Claimant {
+        instance: Instance::new(5),
+        worker: "w".into(),
+        version: String::new(),
+    };
+    vec![
+        ("claim", Event::Claim(claimant)),
+        ("due", Event::Due),
+        (
+            "complete",
+            Event::Complete {
+                token,
+                result: None,
+            },
+        ),
+        (
+            "complete with an old token",
+            Event::Complete {
+                token: old,
+                result: None,
+            },
+        ),
+        ("fail permanent", fail(Failure::permanent("E"))),
+        ("fail transient", fail(Failure::transient("E"))),
+        (
+            "fail throttled",
+            fail(Failure::throttled("E").retry_after(minute)),
+        ),
+        ("fail ambiguous", fail(Failure::ambiguous("E"))),
+        (
+            "snooze",
+            Event::Snooze {
+                token,
+                until: NOW.plus_ms(5_000),
+            },
+        ),
+        ("snooze to the past", Event::Snooze { token, until: NOW }),
+        ("release", Event::Release { token }),
+        (
+            "lease ends",
+            Event::Expire {
+                token,
+                deadline_exceeded: false,
+            },
+        ),
+        (
+            "deadline passes",
+            Event::Expire {
+                token,
+                deadline_exceeded: true,
+            },
+        ),
+        ("process dies", Event::Crash),
+        ("cancel", Event::Cancel),
+    ]
+}
+
+fn describe(outcome: &Result<Step, Refused>) -> String {
+    let step = match outcome {
+        Ok(step) => step,
+        Err(Refused::Stale { .. }) => return "refused: stale lease".into(),
+        Err(Refused::Ended { .. }) => return "refused: ended".into(),
+        Err(Refused::Unfit { .. }) => return "does not apply".into(),
+    };
+    let mut text = match &step.job.state {
+        State::Ready(ready) => {
+            let place = if ready.seq == SEQ {
+                "end of the line"
+            } else {
+                "old place"
+            };
+            format!("ready {}, {place}", ready.lane.name())
+        }
+        State::Delayed(delayed) => {
+            format!(
+                "delayed {} for {} ms",
+                delayed.lane.name(),
+                delayed.due.ms_since(NOW)
+            )
+        }
+        State::Leased(lease) if lease.cancel_requested => "leased, cancel requested".into(),
+        State::Leased(_) => "leased".into(),
+        State::Dead(dead) => format!("dead of {} ({:?}, {})", dead.class, dead.reason, dead.code),
+        State::Done(_) => "done".into(),
+        State::Cancelled(_) => "cancelled".into(),
+    };
+    let _ = write!(text, "; attempts {}", step.job.cycle.attempts);
+    if step.job.unknown {
+        text.push_str("; unknown outcome");
+    }
+    let counted: Vec<_> = step.flows.iter().map(|flow| flow.name()).collect();
+    if !counted.is_empty() {
+        let _ = write!(text, "; counts {}", counted.join(", "));
+    }
+    if step.history.is_some() {
+        text.push_str("; noted");
+    }
+    text
+}
+
+/// The table, as checked in. `REDRIVE_BLESS=1 cargo test transitions` writes it anew.
+#[test]
+fn transitions_are_as_reviewed() {
+    let mut table = String::from(
+        "Every state (with the situations in which an event ends differently) and every event.\n\
+         Written by a test of src/domain/transition.rs; `REDRIVE_BLESS=1 cargo test transitions`.\n",
+    );
+    for (situation, job, policy) in situations() {
+        let _ = write!(table, "\n{situation}\n");
+        for (name, event) in events() {
+            let outcome = step(&job, event, &context(&policy));
+            let _ = writeln!(table, "    {name:<26} -> {}", describe(&outcome));
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/transitions.txt");
+    if std::env::var_os("REDRIVE_BLESS").is_some() {
+        std::fs::write(path, &table).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        table, reviewed,
+        "the table changed: look at it, then bless it"
+    );
+}
+
+fn any_failure() -> impl Strategy<Value = Failure> {
+    let wait = prop::option::of(any::<u64>());
+    (0..4usize, wait).prop_map(|(class, wait)| {
+        let failure = Failure::new(FailureClass::ALL[class], "E");
+        match wait {
+            Some(ms) => failure.retry_after(std::time::Duration::from_millis(ms)),
+            None => failure,
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Settle(u8, Failure),
+    Other(u8),
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        (0..6u8, any_failure()).prop_map(|(how, failure)| Move::Settle(how, failure)),
+        (0..4u8).prop_map(Move::Other),
+    ]
+}
+
+proptest! {
+    /// P3, P4, P5: whatever happens in whatever order, the delivery number only goes up, an ended
+    /// job stays ended, and the number of starts is bounded by the budgets.
+    #[test]
+    fn a_life_ends_once_and_within_its_budget(moves in prop::collection::vec(any_move(), 1..200)) {
+        let policy = JobPolicy::new().max_deliveries(4).snoozes_max(3).releases_max(3);
+        let mut job = job(State::Ready(ready(Lane::Fresh)));
+        job.deliveries = 0;
+        let mut ended = None;
+        for one in moves {
+            let token = Token { job: job.id, delivery: job.deliveries };
+            let event = match one {
+                Move::Settle(0, _) => Event::Complete { token, result: None },
+                Move::Settle(1, _) => Event::Snooze { token, until: NOW.plus_ms(1) },
+                Move::Settle(2, _) => Event::Release { token },
+                Move::Settle(3, _) => Event::Expire { token, deadline_exceeded: false },
+                Move::Settle(_, failure) => Event::Fail { token, failure },
+                Move::Other(0) => Event::Due,
+                Move::Other(1) => Event::Crash,
+                Move::Other(2) => Event::Cancel,
+                Move::Other(_) => Event::Claim(Claimant {
+                    instance: Instance::new(1),
+                    worker: String::new(),
+                    version: String::new(),
+                }),
+            };
+            let Ok(step) = step(&job, event, &context(&policy)) else { continue };
+            prop_assert!(ended.is_none(), "an ended job changed");
+            prop_assert!(step.job.deliveries >= job.deliveries);
+            prop_assert_eq!(step.job.history_next - job.history_next, u32::from(step.history.is_some()));
+            if let State::Delayed(delayed) = &step.job.state {
+                prop_assert!(delayed.due > NOW);
+            }
+            job = step.job;
+            if job.state.tombstone().is_some() || matches!(job.state, State::Dead(_)) {
+                ended = Some(job.state.name());
+            }
+        }
+        // Each charged end may be preceded by the crashes that its class allows, uncharged.
+        let policy_bound = policy.max_deliveries * policy.crashed_max + policy.crashed_max;
+        prop_assert!(job.deliveries <= policy_bound + policy.snoozes_max + policy.releases_max + 2);
+    }
+}
