@@ -97,11 +97,15 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
     };
     match event {
         Event::Claim(claimant) => {
-            let State::Ready(from) = job.state else { return unfit(job) };
+            let State::Ready(from) = job.state else {
+                return unfit(job);
+            };
             Ok(next.claim(claimant, from))
         }
         Event::Due => {
-            let State::Delayed(delayed) = job.state else { return unfit(job) };
+            let State::Delayed(delayed) = job.state else {
+                return unfit(job);
+            };
             Ok(next.due(delayed))
         }
         Event::Complete { token, result } => {
@@ -128,7 +132,9 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             Ok(next.expire(lease, deadline_exceeded))
         }
         Event::Crash => {
-            let State::Leased(lease) = &job.state else { return unfit(job) };
+            let State::Leased(lease) = &job.state else {
+                return unfit(job);
+            };
             Ok(next.crash(lease))
         }
         Event::Cancel => match &job.state {

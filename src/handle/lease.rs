@@ -229,6 +229,13 @@ impl Lease {
         (settled.map(drop), claimed)
     }
 
+    /// Another handle of the same lease, for tests of fencing. Feature `test-util`.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        Self::new(self.jobs.clone(), self.claimed.clone())
+    }
+
     pub(crate) fn class(&self) -> Class {
         self.claimed.class
     }

@@ -284,6 +284,14 @@ impl Redrive {
         self.0.writer.poisoned().map_or(closed, Err)
     }
 
+    /// Rows that the writer has read or written since the opening: what a call costs, in a number
+    /// that does not depend on the machine. Feature `test-util`.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn rows_touched(&self) -> u64 {
+        self.0.store.rows_touched()
+    }
+
     pub(crate) fn writer(&self) -> &Writer {
         &self.0.writer
     }

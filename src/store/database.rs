@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -48,6 +49,7 @@ pub(crate) enum End {
 pub(crate) struct Store {
     database: RwLock<Option<Database>>,
     path: PathBuf,
+    touched: AtomicU64,
 }
 
 impl Store {
@@ -91,10 +93,7 @@ impl Store {
         admission.admit();
         let database = open_database(path, backend, settings)?;
         create::initialise(path, &database)?;
-        Ok(Self {
-            database: RwLock::new(Some(database)),
-            path: path.to_owned(),
-        })
+        Ok(Self::new(database, path))
     }
 
     /// Lets the file in only when it says that it is a store of a version we read; until then
@@ -114,10 +113,7 @@ impl Store {
         match format {
             Format::Version(FORMAT_VERSION) => {
                 admission.admit();
-                Ok(Self {
-                    database: RwLock::new(Some(database)),
-                    path,
-                })
+                Ok(Self::new(database, &path))
             }
             Format::Version(found) if found > FORMAT_VERSION => Err(OpenError::Newer {
                 path,
@@ -133,6 +129,20 @@ impl Store {
                 why: "a redb database without redrive's tables".into(),
             }),
         }
+    }
+
+    fn new(database: Database, path: &Path) -> Self {
+        Self {
+            database: RwLock::new(Some(database)),
+            path: path.to_owned(),
+            touched: AtomicU64::new(0),
+        }
+    }
+
+    /// Rows that write transactions have read or written since the opening.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn rows_touched(&self) -> u64 {
+        self.touched.load(Ordering::Relaxed)
     }
 
     /// The file, for messages and sizes.
@@ -163,7 +173,12 @@ impl Store {
     ) -> Result<(), StorageError> {
         let database = self.database.read();
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
-        write_in(database, sync, write)
+        write_in(database, sync, |rows| {
+            let end = write(rows);
+            self.touched
+                .fetch_add(rows.reads() + rows.writes(), Ordering::Relaxed);
+            end
+        })
     }
 
     /// Closes the file; later calls get `closed`. Waits for reads in progress.

@@ -1,7 +1,7 @@
 //! Reading and writing rows. [`WriteRows::write`] is the one narrow place through which every put and
 //! delete goes; a redo journal can be hooked in there, and tests count and compare writes there.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use redb::{ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
 use serde::de::DeserializeOwned;
@@ -56,6 +56,7 @@ pub(crate) struct WriteRows<'t> {
     transaction: &'t WriteTransaction,
     tables: [OnceCell<Table<'t, Bytes, Bytes>>; TABLES.len()],
     writes: u64,
+    reads: Cell<u64>,
 }
 
 impl<'t> WriteRows<'t> {
@@ -64,12 +65,18 @@ impl<'t> WriteRows<'t> {
             transaction,
             tables: std::array::from_fn(|_| OnceCell::new()),
             writes: 0,
+            reads: Cell::new(0),
         }
     }
 
     /// How many puts and deletes this transaction has seen.
     pub(crate) const fn writes(&self) -> u64 {
         self.writes
+    }
+
+    /// How many rows this transaction has read.
+    pub(crate) const fn reads(&self) -> u64 {
+        self.reads.get()
     }
 
     /// Puts a value, or deletes the row. Every change of the store goes through here.
@@ -113,6 +120,7 @@ impl Rows for WriteRows<'_> {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
     ) -> Result<Option<T>, StorageError> {
+        self.reads.set(self.reads.get() + 1);
         get_row(self.open(table)?, key, read)
     }
 
@@ -123,7 +131,11 @@ impl Rows for WriteRows<'_> {
         to: &[u8],
         count_max: usize,
     ) -> Result<Vec<Row>, StorageError> {
-        range_rows(self.open(table)?, from, to, count_max)
+        let rows = range_rows(self.open(table)?, from, to, count_max)?;
+        // A range that finds nothing has looked at one row all the same.
+        self.reads
+            .set(self.reads.get() + u64::try_from(rows.len()).unwrap_or(u64::MAX).max(1));
+        Ok(rows)
     }
 
     fn count(&self, table: TableId) -> Result<u64, StorageError> {

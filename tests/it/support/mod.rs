@@ -1,0 +1,109 @@
+//! What several tests need.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive::{
+    ClaimRequest, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options, Redrive,
+    Schedule,
+};
+
+/// A store in a directory of its own, driven by a manual clock.
+pub(crate) struct Bench {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) path: PathBuf,
+    pub(crate) jobs: Redrive,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.redb");
+        let clock = ManualClock::new();
+        let jobs = Options::new().clock(clock.clone()).open(&path).unwrap();
+        Self {
+            clock,
+            path,
+            jobs,
+            _dir: dir,
+        }
+    }
+
+    /// Closes the store and opens it again, with the same clock.
+    pub(crate) fn reopen(&mut self) {
+        self.jobs.clone().close().unwrap();
+        self.jobs = Options::new()
+            .clock(self.clock.clone())
+            .open(&self.path)
+            .unwrap();
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.clock.advance(secs(seconds));
+    }
+
+    /// Claims up to `count` jobs of any kind from queue `q`.
+    pub(crate) fn claim(&self, count: usize) -> Vec<Lease> {
+        self.jobs
+            .claim(ClaimRequest::new("q").up_to(count))
+            .unwrap()
+    }
+
+    /// Claims one job, of which there must be one.
+    pub(crate) fn claim_one(&self) -> Lease {
+        self.claim(1).pop().expect("a ready job")
+    }
+
+    /// Adds a job of kind `k` to queue `q`.
+    pub(crate) fn add(&self, payload: &str) -> JobId {
+        self.add_with(NewJob::new("q", "k").bytes(payload))
+    }
+
+    pub(crate) fn add_with(&self, job: NewJob) -> JobId {
+        match self.jobs.enqueue(job).unwrap() {
+            Enqueued::New(id) => id,
+            other => panic!("not new: {other:?}"),
+        }
+    }
+
+    /// The store agrees with itself and the books balance (P11).
+    pub(crate) fn check(&self) {
+        check(&self.jobs);
+    }
+}
+
+pub(crate) fn check(jobs: &Redrive) {
+    let report = jobs.verify().unwrap();
+    assert!(report.is_clean(), "{report:#?}");
+    let stats = jobs.stats().unwrap();
+    assert_eq!(stats.total.residual, 0, "{stats:#?}");
+}
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Retries after exactly one second.
+pub(crate) fn every_second() -> JobPolicy {
+    JobPolicy::new().schedule(Schedule::list([secs(1)]).jitter_percent(0))
+}
+
+/// Runs this test binary again, as the child role `test`, which looks at `REDRIVE_CHILD`.
+pub(crate) fn child(test: &str, argument: &std::path::Path) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    command.env("REDRIVE_CHILD", argument);
+    command
+}
+
+/// The argument, in a child; `None` in the normal run, where the child's test does nothing.
+pub(crate) fn child_argument() -> Option<PathBuf> {
+    std::env::var_os("REDRIVE_CHILD").map(PathBuf::from)
+}
+
+/// Whether the full sizes of the slow cases are wanted: `REDRIVE_FULL=1 cargo test --release`.
+pub(crate) fn full() -> bool {
+    std::env::var_os("REDRIVE_FULL").is_some()
+}
