@@ -60,9 +60,7 @@ impl SystemClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-        }
+        Self { origin: Instant::now() }
     }
 }
 
@@ -93,9 +91,7 @@ impl Clock for SystemClock {
             if left_ms == 0 {
                 return;
             }
-            signal
-                .changed
-                .wait_for(&mut raised, Duration::from_millis(left_ms));
+            signal.changed.wait_for(&mut raised, Duration::from_millis(left_ms));
         }
         *raised = false;
     }
@@ -133,10 +129,7 @@ impl ManualClock {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            readings: Mutex::new(Readings {
-                wall_ms: 1_767_225_600_000,
-                monotonic_ms: 0,
-            }),
+            readings: Mutex::new(Readings { wall_ms: 1_767_225_600_000, monotonic_ms: 0 }),
             waiting: Mutex::default(),
         })
     }

@@ -32,11 +32,7 @@ struct Inner {
 
 impl StorageError {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner {
-            kind,
-            poisoned: false,
-            message: message.into(),
-        }))
+        Self(Arc::new(Inner { kind, poisoned: false, message: message.into() }))
     }
 
     pub(crate) fn closed() -> Self {
@@ -58,10 +54,7 @@ impl StorageError {
     /// The same cause, marked as the one that stopped the store.
     pub(crate) fn into_poison(self) -> Self {
         let inner = Arc::unwrap_or_clone(self.0);
-        Self(Arc::new(Inner {
-            poisoned: true,
-            ..inner
-        }))
+        Self(Arc::new(Inner { poisoned: true, ..inner }))
     }
 
     /// The file's bytes do not make sense: a bad checksum, an impossible record.

@@ -1,6 +1,4 @@
-//! Embedded, crash-safe job queue in one redb file.
-//!
-//! See the README for a tour, `docs/` for the promises, the time rules and the file format.
+#![doc = include_str!("../README.md")]
 
 mod clock;
 mod domain;

@@ -37,9 +37,7 @@ fn normalise(message: &str) -> String {
             None => folded.extend(letter.to_lowercase()),
         }
     }
-    let words = folded
-        .split(|letter: char| !letter.is_alphanumeric())
-        .filter(|w| !w.is_empty());
+    let words = folded.split(|letter: char| !letter.is_alphanumeric()).filter(|w| !w.is_empty());
     let mut normal = String::with_capacity(folded.len());
     for word in words {
         let counts = !word.contains(|letter: char| letter.is_ascii_digit());

@@ -188,12 +188,7 @@ impl Counters {
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the
     /// places they can be in and all the ways they can have ended. 0 when the books balance.
     pub(crate) fn residual(&self) -> i128 {
-        let ended = [
-            Flow::Completed,
-            Flow::Cancelled,
-            Flow::Discarded,
-            Flow::Damaged,
-        ];
+        let ended = [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Damaged];
         let ended: u64 = ended.iter().map(|&flow| self.flows.get(flow)).sum();
         let lanes = Lane::ALL;
         let alive = self.sum(lanes.map(Gauge::ready))

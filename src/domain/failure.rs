@@ -26,13 +26,8 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// Every class, in the order of their numbers.
-    pub const ALL: [Self; 5] = [
-        Self::Permanent,
-        Self::Transient,
-        Self::Throttled,
-        Self::Ambiguous,
-        Self::Crashed,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Permanent, Self::Transient, Self::Throttled, Self::Ambiguous, Self::Crashed];
 
     /// The class's name as used in JSON, on the command line and in reports.
     #[must_use]

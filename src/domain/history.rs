@@ -75,22 +75,15 @@ pub(crate) const ENTRIES_MAX: u32 = HISTORY_FIRST + HISTORY_LATEST;
 
 /// The number of the entry that has to go when number `next` is written.
 pub(crate) const fn evicted_by(next: u32) -> Option<u32> {
-    if next < ENTRIES_MAX {
-        None
-    } else {
-        Some(next - HISTORY_LATEST)
-    }
+    if next < ENTRIES_MAX { None } else { Some(next - HISTORY_LATEST) }
 }
 
 /// The numbers kept after `next` entries were written, and how many were dropped between.
 pub(crate) fn kept(next: u32) -> (impl Iterator<Item = u32>, u32) {
     let dropped = next.saturating_sub(ENTRIES_MAX);
     let first = 0..next.min(HISTORY_FIRST);
-    let latest = if dropped == 0 {
-        HISTORY_FIRST.min(next)..next
-    } else {
-        next - HISTORY_LATEST..next
-    };
+    let latest =
+        if dropped == 0 { HISTORY_FIRST.min(next)..next } else { next - HISTORY_LATEST..next };
     (first.chain(latest), dropped)
 }
 

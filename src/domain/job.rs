@@ -263,9 +263,6 @@ impl Job {
 
     /// The token of the lease it is under, if any.
     pub(crate) fn token(&self) -> Option<Token> {
-        self.lease().map(|_| Token {
-            job: self.id,
-            delivery: self.deliveries,
-        })
+        self.lease().map(|_| Token { job: self.id, delivery: self.deliveries })
     }
 }

@@ -16,11 +16,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            policy: None,
-            retry_share_percent: 50,
-        }
+        Self { name: name.to_owned(), policy: None, retry_share_percent: 50 }
     }
 
     /// Whether one more retry may be leased, with `retries` of `leases` already held by retries.

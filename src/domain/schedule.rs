@@ -20,14 +20,8 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Shape {
-    Exponential {
-        base_ms: u64,
-        factor_percent: u32,
-        cap_ms: u64,
-    },
-    List {
-        delays_ms: Vec<u64>,
-    },
+    Exponential { base_ms: u64, factor_percent: u32, cap_ms: u64 },
+    List { delays_ms: Vec<u64> },
 }
 
 /// Most entries in a list schedule.
@@ -42,10 +36,7 @@ impl Schedule {
             factor_percent: 200,
             cap_ms: whole_ms(cap),
         };
-        Self {
-            shape,
-            jitter_percent: 25,
-        }
+        Self { shape, jitter_percent: 25 }
     }
 
     /// One wait per retry; the last one repeats. 25% jitter. Only the first 64 entries are kept;
@@ -53,10 +44,7 @@ impl Schedule {
     #[must_use]
     pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
         let delays_ms = delays.into_iter().take(LIST_MAX).map(whole_ms).collect();
-        Self {
-            shape: Shape::List { delays_ms },
-            jitter_percent: 25,
-        }
+        Self { shape: Shape::List { delays_ms }, jitter_percent: 25 }
     }
 
     /// The growth per retry, in percent of the wait before (default 200: doubling). Below 100 is
@@ -81,26 +69,16 @@ impl Schedule {
     pub(crate) fn delay_ms(&self, failures: u32, seed: u64) -> u64 {
         let step = failures.max(1) - 1;
         let plain = match &self.shape {
-            Shape::Exponential {
-                base_ms,
-                factor_percent,
-                cap_ms,
-            } => grow(*base_ms, *factor_percent, *cap_ms, step),
+            Shape::Exponential { base_ms, factor_percent, cap_ms } => {
+                grow(*base_ms, *factor_percent, *cap_ms, step)
+            }
             Shape::List { delays_ms } => {
                 let index = usize::try_from(step).unwrap_or(usize::MAX);
-                delays_ms
-                    .get(index)
-                    .or(delays_ms.last())
-                    .copied()
-                    .unwrap_or(0)
+                delays_ms.get(index).or(delays_ms.last()).copied().unwrap_or(0)
             }
         };
         let spread = percent_of(plain, self.jitter_percent);
-        let jitter = if spread == 0 {
-            0
-        } else {
-            mix(seed) % spread.saturating_add(1)
-        };
+        let jitter = if spread == 0 { 0 } else { mix(seed) % spread.saturating_add(1) };
         plain.saturating_add(jitter).max(1)
     }
 }

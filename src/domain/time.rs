@@ -49,8 +49,7 @@ impl Timestamp {
 impl From<SystemTime> for Timestamp {
     /// Instants before 1970 become 1970; instants past the representable range become the maximum.
     fn from(time: SystemTime) -> Self {
-        time.duration_since(UNIX_EPOCH)
-            .map_or(Self(0), |since| Self(whole_ms(since)))
+        time.duration_since(UNIX_EPOCH).map_or(Self(0), |since| Self(whole_ms(since)))
     }
 }
 

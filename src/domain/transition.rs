@@ -33,10 +33,7 @@ pub(crate) enum Event {
     /// The lease holder gives it back unstarted, uncharged.
     Release { token: Token },
     /// The lease ran out.
-    Expire {
-        token: Token,
-        deadline_exceeded: bool,
-    },
+    Expire { token: Token, deadline_exceeded: bool },
     /// The process that held the lease died.
     Crash,
     /// Somebody asks for it not to be done.
@@ -79,10 +76,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The token is not that of the current lease.
-    Stale {
-        current: Option<Token>,
-        state: JobState,
-    },
+    Stale { current: Option<Token>, state: JobState },
     /// The job has ended.
     Ended { state: JobState },
     /// The job is not in the state the event is for; only internal callers can see this.
@@ -91,10 +85,7 @@ pub(crate) enum Refused {
 
 /// Applies `event` to `job`.
 pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Step, Refused> {
-    let next = Next {
-        job: job.clone(),
-        context,
-    };
+    let next = Next { job: job.clone(), context };
     match event {
         Event::Claim(claimant) => {
             let State::Ready(from) = job.state else {
@@ -124,10 +115,7 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             let lease = fenced(job, token)?;
             Ok(next.release(lease))
         }
-        Event::Expire {
-            token,
-            deadline_exceeded,
-        } => {
+        Event::Expire { token, deadline_exceeded } => {
             let lease = fenced(job, token)?;
             Ok(next.expire(lease, deadline_exceeded))
         }
@@ -140,18 +128,16 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
         Event::Cancel => match &job.state {
             State::Ready(_) | State::Delayed(_) => Ok(next.cancelled(vec![], None)),
             State::Leased(lease) => Ok(next.request_cancel(lease)),
-            State::Dead(_) | State::Done(_) | State::Cancelled(_) => Err(Refused::Ended {
-                state: job.state.name(),
-            }),
+            State::Dead(_) | State::Done(_) | State::Cancelled(_) => {
+                Err(Refused::Ended { state: job.state.name() })
+            }
         },
     }
 }
 
 /// Whether the job may be forgotten: it has finished and nothing needs its row any longer.
 pub(crate) fn forgettable(job: &Job, now: Timestamp) -> bool {
-    job.state
-        .tombstone()
-        .is_some_and(|tombstone| tombstone.row_until <= now)
+    job.state.tombstone().is_some_and(|tombstone| tombstone.row_until <= now)
 }
 
 /// Whether the job owns its key at `now` (P7): while it is alive, while its policy keeps the key of
@@ -163,30 +149,20 @@ pub(crate) fn holds_key(job: &Job, policy: &JobPolicy, now: Timestamp) -> bool {
     match &job.state {
         State::Ready(_) | State::Delayed(_) | State::Leased(_) => true,
         State::Dead(_) => policy.dead_key == DeadKey::Keep,
-        State::Done(_) | State::Cancelled(_) => job
-            .state
-            .tombstone()
-            .is_some_and(|tombstone| now < tombstone.key_until),
+        State::Done(_) | State::Cancelled(_) => {
+            job.state.tombstone().is_some_and(|tombstone| now < tombstone.key_until)
+        }
     }
 }
 
 fn unfit(job: &Job) -> Result<Step, Refused> {
-    Err(Refused::Unfit {
-        state: job.state.name(),
-    })
+    Err(Refused::Unfit { state: job.state.name() })
 }
 
 /// The lease that `token` fences, or the refusal (P5).
 fn fenced(job: &Job, token: Token) -> Result<&Lease, Refused> {
-    let stale = Refused::Stale {
-        current: job.token(),
-        state: job.state.name(),
-    };
-    if job.token() == Some(token) {
-        job.lease().ok_or(stale)
-    } else {
-        Err(stale)
-    }
+    let stale = Refused::Stale { current: job.token(), state: job.state.name() };
+    if job.token() == Some(token) { job.lease().ok_or(stale) } else { Err(stale) }
 }
 
 /// The job on its way to the next state.
@@ -262,10 +238,7 @@ impl Next<'_> {
         let planned = policy.schedule.delay_ms(spent, self.context.seed);
         let wait = planned.max(failure.retry_after_ms().unwrap_or(0));
         let due = self.context.now.plus_ms(wait);
-        self.job.state = State::Delayed(Delayed {
-            lane: Lane::Retry,
-            due,
-        });
+        self.job.state = State::Delayed(Delayed { lane: Lane::Retry, due });
         self.step(vec![retried], Some(entry))
     }
 
@@ -282,10 +255,7 @@ impl Next<'_> {
         self.job.state = if until <= self.context.now {
             self.ready(lease.from.lane)
         } else {
-            State::Delayed(Delayed {
-                lane: lease.from.lane,
-                due: until,
-            })
+            State::Delayed(Delayed { lane: lease.from.lane, due: until })
         };
         self.step(vec![Flow::Snoozed], Some(entry))
     }
@@ -310,11 +280,7 @@ impl Next<'_> {
         if lease.cancel_requested {
             return self.cancelled(vec![Flow::LeaseExpired], Some(entry));
         }
-        let code = if deadline_exceeded {
-            "deadline_exceeded"
-        } else {
-            "lease_expired"
-        };
+        let code = if deadline_exceeded { "deadline_exceeded" } else { "lease_expired" };
         let failure = Failure::ambiguous(code).message("the lease ended before the handler did");
         let spent = self.charge(FailureClass::Ambiguous);
         self.job.unknown = true;
@@ -367,14 +333,8 @@ impl Next<'_> {
         if lease.cancel_requested {
             return self.step(vec![], None);
         }
-        self.job.state = State::Leased(Lease {
-            cancel_requested: true,
-            ..lease.clone()
-        });
-        let entry = HistoryEntry {
-            at: self.context.now,
-            event: HistoryEvent::CancelRequested,
-        };
+        self.job.state = State::Leased(Lease { cancel_requested: true, ..lease.clone() });
+        let entry = HistoryEntry { at: self.context.now, event: HistoryEvent::CancelRequested };
         self.step(vec![Flow::CancelRequested], Some(entry))
     }
 
@@ -395,9 +355,7 @@ impl Next<'_> {
         reason: DeathReason,
         entry: HistoryEntry,
     ) -> Step {
-        let Context {
-            now, queue, kind, ..
-        } = *self.context;
+        let Context { now, queue, kind, .. } = *self.context;
         self.note_failure();
         let class = failure.class();
         self.job.state = State::Dead(Dead {
@@ -454,18 +412,11 @@ impl Next<'_> {
             worker: lease.worker.clone(),
             end,
         };
-        HistoryEntry {
-            at: self.context.now,
-            event,
-        }
+        HistoryEntry { at: self.context.now, event }
     }
 
     fn ready(&self, lane: Lane) -> State {
-        State::Ready(Ready {
-            lane,
-            seq: self.context.seq,
-            since: self.context.now,
-        })
+        State::Ready(Ready { lane, seq: self.context.seq, since: self.context.now })
     }
 
     fn tombstone(&self, key_ms: u64) -> Tombstone {
@@ -473,21 +424,14 @@ impl Next<'_> {
         let key_ms = if self.job.key.is_some() { key_ms } else { 0 };
         let key_until = now.plus_ms(key_ms);
         let row_until = key_until.max(now.plus_ms(self.context.policy.keep_finished_ms));
-        Tombstone {
-            key_until,
-            row_until,
-        }
+        Tombstone { key_until, row_until }
     }
 
     fn step(mut self, flows: Vec<Flow>, history: Option<HistoryEntry>) -> Step {
         if history.is_some() {
             self.job.history_next = self.job.history_next.saturating_add(1);
         }
-        Step {
-            job: self.job,
-            flows,
-            history,
-        }
+        Step { job: self.job, flows, history }
     }
 }
 

@@ -42,12 +42,7 @@ pub(crate) fn job(id: JobId) -> Vec<u8> {
 
 /// `ready`: queue, kind, lane, 255 - priority, sequence.
 pub(crate) fn ready(class: Class, priority: u8, ready: Ready) -> Vec<u8> {
-    new()
-        .class(class)
-        .u8(ready.lane.number())
-        .u8(u8::MAX - priority)
-        .u64(ready.seq)
-        .0
+    new().class(class).u8(ready.lane.number()).u8(u8::MAX - priority).u64(ready.seq).0
 }
 
 /// The part of a `ready` key that names the class and the lane.
@@ -141,10 +136,7 @@ pub(crate) fn read_class(bytes: &[u8]) -> Result<Class, Damage> {
     let (queue, rest) = take_u32(bytes)?;
     let (kind, rest) = take_u32(rest)?;
     end(rest)?;
-    Ok(Class {
-        queue: QueueId::new(queue),
-        kind: KindId::new(kind),
-    })
+    Ok(Class { queue: QueueId::new(queue), kind: KindId::new(kind) })
 }
 
 /// Reads the number of a `queues`, `kinds` or `policies` row.
@@ -168,25 +160,17 @@ pub(crate) fn after_prefix(prefix: &[u8]) -> Vec<u8> {
 }
 
 fn take_u64(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
-    let (number, rest) = bytes
-        .split_first_chunk()
-        .ok_or(Damage("a key is too short"))?;
+    let (number, rest) = bytes.split_first_chunk().ok_or(Damage("a key is too short"))?;
     Ok((u64::from_be_bytes(*number), rest))
 }
 
 fn take_u32(bytes: &[u8]) -> Result<(u32, &[u8]), Damage> {
-    let (number, rest) = bytes
-        .split_first_chunk()
-        .ok_or(Damage("a key is too short"))?;
+    let (number, rest) = bytes.split_first_chunk().ok_or(Damage("a key is too short"))?;
     Ok((u32::from_be_bytes(*number), rest))
 }
 
 fn end(rest: &[u8]) -> Result<(), Damage> {
-    if rest.is_empty() {
-        Ok(())
-    } else {
-        Err(Damage("a key is too long"))
-    }
+    if rest.is_empty() { Ok(()) } else { Err(Damage("a key is too long")) }
 }
 
 #[cfg(test)]

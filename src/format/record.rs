@@ -30,10 +30,7 @@ pub(crate) fn encode(body: &impl Serialize) -> Result<Vec<u8>, Damage> {
 
 /// Reads a record back; anything but the exact bytes of a known version is damage.
 pub(crate) fn decode<T: DeserializeOwned>(record: &[u8]) -> Result<T, Damage> {
-    let body_end = record
-        .len()
-        .checked_sub(CRC_BYTES)
-        .ok_or(Damage("a record is too short"))?;
+    let body_end = record.len().checked_sub(CRC_BYTES).ok_or(Damage("a record is too short"))?;
     let (checked, crc) = record.split_at(body_end);
     if crc32fast::hash(checked).to_le_bytes() != crc {
         return Err(Damage("a record's checksum does not match"));
@@ -42,11 +39,7 @@ pub(crate) fn decode<T: DeserializeOwned>(record: &[u8]) -> Result<T, Damage> {
         Some((&VERSION, body)) => {
             let (value, rest) = postcard::take_from_bytes(body)
                 .map_err(|_| Damage("a record does not have the fields of its version"))?;
-            if rest.is_empty() {
-                Ok(value)
-            } else {
-                Err(Damage("a record is too long"))
-            }
+            if rest.is_empty() { Ok(value) } else { Err(Damage("a record is too long")) }
         }
         Some(_) => Err(Damage("a record has an unknown version")),
         None => Err(Damage("a record is too short")),

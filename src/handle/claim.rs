@@ -94,10 +94,7 @@ impl ClaimRequest {
             check_name(kind).map_err(|why| ClaimError::BadName { what: "kind", why })?;
         }
         if self.jobs_max == 0 || self.jobs_max > BATCH_MAX {
-            return Err(ClaimError::BadCount {
-                jobs: self.jobs_max,
-                jobs_max: BATCH_MAX,
-            });
+            return Err(ClaimError::BadCount { jobs: self.jobs_max, jobs_max: BATCH_MAX });
         }
         Ok(Request {
             queue: self.queue,
@@ -127,9 +124,6 @@ impl Redrive {
     }
 
     pub(crate) fn leases(&self, claimed: Vec<Claimed>) -> Vec<Lease> {
-        claimed
-            .into_iter()
-            .map(|claimed| Lease::new(self.clone(), claimed))
-            .collect()
+        claimed.into_iter().map(|claimed| Lease::new(self.clone(), claimed)).collect()
     }
 }

@@ -64,11 +64,7 @@ impl fmt::Debug for Lease {
 
 impl Lease {
     pub(crate) fn new(jobs: Redrive, claimed: Claimed) -> Self {
-        Self {
-            jobs,
-            claimed,
-            settled: false,
-        }
+        Self { jobs, claimed, settled: false }
     }
 
     /// The job.
@@ -245,13 +241,7 @@ impl Lease {
         let claimed = &self.claimed;
         let (token, class) = (claimed.token, claimed.class);
         self.jobs.ask(|reply| {
-            Command::Settle(Box::new(Settle {
-                token,
-                class,
-                how,
-                reply,
-                then: None,
-            }))
+            Command::Settle(Box::new(Settle { token, class, how, reply, then: None }))
         })?
     }
 
@@ -269,25 +259,12 @@ impl Lease {
         self.settled = true;
         let (token, class) = (self.claimed.token, self.claimed.class);
         let (claim_reply, claimed) = reply();
-        let then = Some(Claim {
-            request,
-            reply: claim_reply,
-        });
+        let then = Some(Claim { request, reply: claim_reply });
         let asked = jobs.ask(|reply: Reply<Result<JobState, SettleError>>| {
-            Command::Settle(Box::new(Settle {
-                token,
-                class,
-                how,
-                reply,
-                then,
-            }))
+            Command::Settle(Box::new(Settle { token, class, how, reply, then }))
         });
         let settled = asked.map_err(SettleError::from).flatten();
-        let claimed = jobs
-            .writer()
-            .wait(claimed)
-            .map_err(ClaimError::from)
-            .flatten();
+        let claimed = jobs.writer().wait(claimed).map_err(ClaimError::from).flatten();
         (settled, claimed.map(|claimed| jobs.leases(claimed)))
     }
 }
@@ -311,23 +288,14 @@ impl Redrive {
                 cancel_requested: beat.cancel_requested,
                 deadline_passed: beat.deadline_passed,
             }),
-            (None, None) => Err(SettleError::StaleLease {
-                presented: token,
-                current: None,
-            }),
+            (None, None) => Err(SettleError::StaleLease { presented: token, current: None }),
         }
     }
 
     /// Gives a lease back without waiting for the answer.
     pub(crate) fn release(&self, token: Token, class: Class) {
         let (reply, _) = reply();
-        let settle = Settle {
-            token,
-            class,
-            how: How::Release,
-            reply,
-            then: None,
-        };
+        let settle = Settle { token, class, how: How::Release, reply, then: None };
         // A store that no longer answers recovers the lease at its next opening.
         let _ = self.writer().tell(Command::Settle(Box::new(settle)));
     }
@@ -336,12 +304,9 @@ impl Redrive {
 /// A completion, if its result fits.
 pub(crate) fn completion(result: Option<Vec<u8>>) -> Result<How, SettleError> {
     match result {
-        Some(result) if result.len() > RESULT_BYTES_MAX => Err(SettleError::ResultTooLarge {
-            bytes: result.len(),
-            bytes_max: RESULT_BYTES_MAX,
-        }),
-        result => Ok(How::Complete {
-            result: result.map(Blob),
-        }),
+        Some(result) if result.len() > RESULT_BYTES_MAX => {
+            Err(SettleError::ResultTooLarge { bytes: result.len(), bytes_max: RESULT_BYTES_MAX })
+        }
+        result => Ok(How::Complete { result: result.map(Blob) }),
     }
 }

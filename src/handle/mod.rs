@@ -18,10 +18,7 @@ pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), BadName> {
     if text.is_empty() {
         Err(BadName::Empty)
     } else if text.len() > bytes_max {
-        Err(BadName::TooLong {
-            bytes: text.len(),
-            bytes_max,
-        })
+        Err(BadName::TooLong { bytes: text.len(), bytes_max })
     } else if text.chars().any(char::is_control) {
         Err(BadName::ControlCharacter)
     } else {

@@ -125,10 +125,7 @@ impl NewJob {
         }
         if self.payload.len() > payload_bytes_max {
             let bytes = self.payload.len();
-            return Err(EnqueueError::PayloadTooLarge {
-                bytes,
-                bytes_max: payload_bytes_max,
-            });
+            return Err(EnqueueError::PayloadTooLarge { bytes, bytes_max: payload_bytes_max });
         }
         let key = match self.key {
             Some(key) => {

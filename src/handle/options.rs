@@ -118,27 +118,15 @@ impl Options {
     fn settings(&self) -> Result<Settings, OpenError> {
         let bad = |option, why: String| Err(OpenError::BadOption { option, why });
         if self.payload_bytes_max == 0 || self.payload_bytes_max > PAYLOAD_BYTES_CEILING {
-            let why = format!(
-                "{} is not in 1..={PAYLOAD_BYTES_CEILING}",
-                self.payload_bytes_max
-            );
+            let why = format!("{} is not in 1..={PAYLOAD_BYTES_CEILING}", self.payload_bytes_max);
             return bad("payload_bytes_max", why);
         }
         if self.cache_bytes < CACHE_BYTES_MIN {
-            return bad(
-                "cache_bytes",
-                format!("{} is less than 1 MiB", self.cache_bytes),
-            );
+            return bad("cache_bytes", format!("{} is less than 1 MiB", self.cache_bytes));
         }
         if self.durability == (Durability::Deferred { flush_every_ms: 0 }) {
-            return bad(
-                "durability",
-                "flush_every_ms is 0: use Durability::Immediate".into(),
-            );
+            return bad("durability", "flush_every_ms is 0: use Durability::Immediate".into());
         }
-        Ok(Settings {
-            cache_bytes: self.cache_bytes,
-            check_integrity: self.check_integrity,
-        })
+        Ok(Settings { cache_bytes: self.cache_bytes, check_integrity: self.check_integrity })
     }
 }

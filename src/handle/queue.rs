@@ -44,10 +44,8 @@ impl QueuePolicy {
     pub fn retry_share(mut self, share: f64) -> Self {
         let percent = (share.clamp(0.0, 1.0) * 100.0).round();
         // NaN compares with nothing and becomes 0.
-        self.retry_share_percent = (0..=100)
-            .rev()
-            .find(|&whole| f64::from(whole) <= percent)
-            .or(Some(0));
+        self.retry_share_percent =
+            (0..=100).rev().find(|&whole| f64::from(whole) <= percent).or(Some(0));
         self
     }
 }

@@ -51,9 +51,7 @@ struct Inner {
 
 impl fmt::Debug for Redrive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redrive")
-            .field("path", &self.0.store.path())
-            .finish_non_exhaustive()
+        f.debug_struct("Redrive").field("path", &self.0.store.path()).finish_non_exhaustive()
     }
 }
 
@@ -131,22 +129,14 @@ impl Redrive {
         jobs: impl IntoIterator<Item = NewJob>,
         rule: BatchRule,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, EnqueueError> {
-        let prepared: Vec<_> = jobs
-            .into_iter()
-            .map(|job| job.prepare(self.0.payload_bytes_max))
-            .collect();
+        let prepared: Vec<_> =
+            jobs.into_iter().map(|job| job.prepare(self.0.payload_bytes_max)).collect();
         let jobs_max = crate::domain::limits::BATCH_MAX;
         if prepared.len() > jobs_max {
-            return Err(EnqueueError::BatchTooLarge {
-                jobs: prepared.len(),
-                jobs_max,
-            });
+            return Err(EnqueueError::BatchTooLarge { jobs: prepared.len(), jobs_max });
         }
         let refused = prepared.iter().filter(|job| job.is_err()).count();
-        self.0.refused.fetch_add(
-            u64::try_from(refused).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+        self.0.refused.fetch_add(u64::try_from(refused).unwrap_or(u64::MAX), Ordering::Relaxed);
         if let Some(first) = prepared.iter().position(Result::is_err)
             && rule == BatchRule::AllOrNothing
         {
@@ -167,8 +157,7 @@ impl Redrive {
         let mut outcomes = if items.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.ask(|reply| Command::Enqueue(Enqueue { items, rule, reply }))?
-                .into_iter()
+            self.ask(|reply| Command::Enqueue(Enqueue { items, rule, reply }))?.into_iter()
         };
         let missing = || Err(StorageError::internal("an enqueue had no outcome").into());
         let merge = |refusal: Option<EnqueueError>| match refusal {

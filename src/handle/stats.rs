@@ -75,10 +75,7 @@ impl Counts {
             cancelled: counters.flows.get(Flow::Cancelled),
             delayed_retry: counters.gauge(Gauge::delayed(Lane::Retry)),
             suspects: counters.sum(suspects),
-            flows: Flow::ALL
-                .iter()
-                .map(|&flow| (flow.name(), counters.flows.get(flow)))
-                .collect(),
+            flows: Flow::ALL.iter().map(|&flow| (flow.name(), counters.flows.get(flow))).collect(),
             residual: counters.residual(),
         }
     }
@@ -95,47 +92,26 @@ impl Stats {
         let queues = names::queues(rows)?;
         let kinds = names::kinds(rows)?;
         let mut total = Counters::default();
-        let mut sums: BTreeMap<String, Counters> = queues
-            .iter()
-            .map(|queue| (queue.name.clone(), Counters::default()))
-            .collect();
+        let mut sums: BTreeMap<String, Counters> =
+            queues.iter().map(|queue| (queue.name.clone(), Counters::default())).collect();
         let mut by_kind: BTreeMap<String, BTreeMap<String, Counts>> = BTreeMap::new();
         for (class, counters) in counter::all(rows)? {
             let place = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-            let queue = queues
-                .get(place(class.queue.get()))
-                .map(|queue| queue.name.clone());
+            let queue = queues.get(place(class.queue.get())).map(|queue| queue.name.clone());
             let queue = queue.unwrap_or_default();
-            let kind = kinds
-                .get(place(class.kind.get()))
-                .cloned()
-                .unwrap_or_default();
+            let kind = kinds.get(place(class.kind.get())).cloned().unwrap_or_default();
             total.add_all(&counters);
             sums.entry(queue.clone()).or_default().add_all(&counters);
-            by_kind
-                .entry(queue)
-                .or_default()
-                .insert(kind, Counts::of(&counters));
+            by_kind.entry(queue).or_default().insert(kind, Counts::of(&counters));
         }
         let queues = sums
             .into_iter()
             .map(|(queue, counters)| {
                 let kinds = by_kind.remove(&queue).unwrap_or_default();
-                (
-                    queue,
-                    QueueStats {
-                        counts: Counts::of(&counters),
-                        kinds,
-                    },
-                )
+                (queue, QueueStats { counts: Counts::of(&counters), kinds })
             })
             .collect();
         let set_aside = rows.count(TableId::Damaged)?;
-        Ok(Self {
-            total: Counts::of(&total),
-            queues,
-            refused,
-            set_aside,
-        })
+        Ok(Self { total: Counts::of(&total), queues, refused, set_aside })
     }
 }

@@ -24,32 +24,17 @@ pub(crate) struct Admission(Arc<RwLock<Held>>);
 #[derive(Debug)]
 enum Held {
     /// What redb has written so far, in order, and the length it believes the file has.
-    Back {
-        writes: Vec<(u64, Vec<u8>)>,
-        len: Option<u64>,
-    },
+    Back { writes: Vec<(u64, Vec<u8>)>, len: Option<u64> },
     /// To be written before the next access.
-    Release {
-        writes: Vec<(u64, Vec<u8>)>,
-        len: Option<u64>,
-    },
+    Release { writes: Vec<(u64, Vec<u8>)>, len: Option<u64> },
     /// Nothing any more.
     Through,
 }
 
 impl AdmissionBackend {
     pub(crate) fn new(file: Box<dyn StorageBackend>) -> (Self, Admission) {
-        let held = Arc::new(RwLock::new(Held::Back {
-            writes: Vec::new(),
-            len: None,
-        }));
-        (
-            Self {
-                file,
-                held: Arc::clone(&held),
-            },
-            Admission(held),
-        )
+        let held = Arc::new(RwLock::new(Held::Back { writes: Vec::new(), len: None }));
+        (Self { file, held: Arc::clone(&held) }, Admission(held))
     }
 
     /// Writes what is to be released.
@@ -76,10 +61,7 @@ impl Admission {
     pub(crate) fn admit(self) {
         let mut held = self.0.write();
         if let Held::Back { writes, len } = &mut *held {
-            *held = Held::Release {
-                writes: std::mem::take(writes),
-                len: *len,
-            };
+            *held = Held::Release { writes: std::mem::take(writes), len: *len };
         }
     }
 }
@@ -101,9 +83,7 @@ impl StorageBackend for AdmissionBackend {
         };
         // Past the file's real end there can only be what was written since.
         let available = self.file.len()?.saturating_sub(offset);
-        let available = usize::try_from(available)
-            .unwrap_or(usize::MAX)
-            .min(out.len());
+        let available = usize::try_from(available).unwrap_or(usize::MAX).min(out.len());
         out.fill(0);
         if let Some(part) = out.get_mut(..available) {
             self.file.read(offset, part)?;
@@ -198,11 +178,7 @@ impl StorageBackend for AdmissionBackend {
 
 /// Copies the part of `data` (at `start`) that falls into `out` (at `offset`).
 fn overlay(offset: u64, out: &mut [u8], start: u64, data: &[u8]) {
-    let (into, from) = if start >= offset {
-        (start - offset, 0)
-    } else {
-        (0, offset - start)
-    };
+    let (into, from) = if start >= offset { (start - offset, 0) } else { (0, offset - start) };
     let (Ok(into), Ok(from)) = (usize::try_from(into), usize::try_from(from)) else {
         return;
     };

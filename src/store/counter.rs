@@ -12,10 +12,7 @@ pub(crate) const WINDOW_MINUTES: u64 = 7 * 24 * 60;
 
 pub(crate) fn all(rows: &impl Rows) -> Result<Vec<(Class, Counters)>, StorageError> {
     let found = rows.range(TableId::Counters, &[], &[u8::MAX; 16], usize::MAX)?;
-    found
-        .iter()
-        .map(|(name, value)| Ok((key::read_class(name)?, record::decode(value)?)))
-        .collect()
+    found.iter().map(|(name, value)| Ok((key::read_class(name)?, record::decode(value)?))).collect()
 }
 
 pub(crate) fn put(
@@ -23,11 +20,7 @@ pub(crate) fn put(
     class: Class,
     counters: &Counters,
 ) -> Result<(), StorageError> {
-    rows.write(
-        TableId::Counters,
-        &key::class(class),
-        Some(&record::encode(counters)?),
-    )
+    rows.write(TableId::Counters, &key::class(class), Some(&record::encode(counters)?))
 }
 
 pub(crate) fn window(
@@ -44,11 +37,7 @@ pub(crate) fn put_window(
     class: Class,
     flows: &Flows,
 ) -> Result<(), StorageError> {
-    rows.write(
-        TableId::Windows,
-        &key::window(minute, class),
-        Some(&record::encode(flows)?),
-    )
+    rows.write(TableId::Windows, &key::window(minute, class), Some(&record::encode(flows)?))
 }
 
 /// Drops up to `count_max` windows of minutes before `minute`; returns how many there were.

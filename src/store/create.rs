@@ -44,15 +44,11 @@ fn unfinished_name(path: &Path) -> PathBuf {
 fn make(unfinished: &Path, settings: &Settings) -> Result<(), OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true);
-    let file = options
-        .open(unfinished)
-        .map_err(|error| io(unfinished, &error))?;
+    let file = options.open(unfinished).map_err(|error| io(unfinished, &error))?;
     let backend = FileBackend::new(file).map_err(|error| database_error(unfinished, error))?;
     let database = open_database(unfinished, backend, settings)?;
     initialise(unfinished, &database)?;
-    database
-        .close()
-        .map_err(|error| database_error(unfinished, error))
+    database.close().map_err(|error| database_error(unfinished, error))
 }
 
 /// Gives the whole file its name, unless the name is taken by now.
@@ -92,12 +88,8 @@ pub(super) fn initialise(path: &Path, database: &Database) -> Result<(), OpenErr
             rows.count(table.id)?;
         }
         meta::write_format(rows)?;
-        let meta = Meta {
-            instance: Instance::new(0),
-            next: 1,
-            latest: Timestamp::default(),
-            seed: 0,
-        };
+        let meta =
+            Meta { instance: Instance::new(0), next: 1, latest: Timestamp::default(), seed: 0 };
         meta::write(rows, &meta)?;
         Ok(End::Commit)
     });

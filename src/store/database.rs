@@ -57,14 +57,10 @@ impl Store {
     pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Self, OpenError> {
         match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => {
-                return Err(OpenError::IsDirectory {
-                    path: path.to_owned(),
-                });
+                return Err(OpenError::IsDirectory { path: path.to_owned() });
             }
             Ok(found) if found.len() == 0 => {
-                return Err(OpenError::Empty {
-                    path: path.to_owned(),
-                });
+                return Err(OpenError::Empty { path: path.to_owned() });
             }
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -115,15 +111,12 @@ impl Store {
                 admission.admit();
                 Ok(Self::new(database, &path))
             }
-            Format::Version(found) if found > FORMAT_VERSION => Err(OpenError::Newer {
-                path,
-                found,
-                supported: FORMAT_VERSION,
-            }),
-            Format::Version(_) | Format::Damaged => Err(OpenError::Damaged {
-                path,
-                why: "its format row makes no sense".into(),
-            }),
+            Format::Version(found) if found > FORMAT_VERSION => {
+                Err(OpenError::Newer { path, found, supported: FORMAT_VERSION })
+            }
+            Format::Version(_) | Format::Damaged => {
+                Err(OpenError::Damaged { path, why: "its format row makes no sense".into() })
+            }
             Format::Missing => Err(OpenError::Foreign {
                 path,
                 why: "a redb database without redrive's tables".into(),
@@ -157,11 +150,7 @@ impl Store {
     ) -> Result<T, StorageError> {
         let database = self.database.read();
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
-        let snapshot = Snapshot(
-            database
-                .begin_read()
-                .map_err(|error| transaction_error(&error))?,
-        );
+        let snapshot = Snapshot(database.begin_read().map_err(|error| transaction_error(&error))?);
         read(&snapshot)
     }
 
@@ -175,8 +164,7 @@ impl Store {
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
         write_in(database, sync, |rows| {
             let end = write(rows);
-            self.touched
-                .fetch_add(rows.reads() + rows.writes(), Ordering::Relaxed);
+            self.touched.fetch_add(rows.reads() + rows.writes(), Ordering::Relaxed);
             end
         })
     }
@@ -199,9 +187,7 @@ pub(crate) fn write_in(
     sync: Sync,
     write: impl FnOnce(&mut WriteRows<'_>) -> Result<End, StorageError>,
 ) -> Result<(), StorageError> {
-    let mut transaction = database
-        .begin_write()
-        .map_err(|error| transaction_error(&error))?;
+    let mut transaction = database.begin_write().map_err(|error| transaction_error(&error))?;
     if sync == Sync::Later {
         transaction
             .set_durability(redb::Durability::None)
@@ -230,19 +216,16 @@ pub(super) fn open_database(
     builder.set_cache_size(settings.cache_bytes);
     builder.set_check_integrity_on_open(settings.check_integrity);
     let opened = catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(backend)));
-    opened
-        .map_err(|_| damaged(path))?
-        .map_err(|error| database_error(path, error))
+    opened.map_err(|_| damaged(path))?.map_err(|error| database_error(path, error))
 }
 
 /// A damaged file can make the storage engine panic; here that is an answer like any other.
 fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, StorageError>) -> Result<T, OpenError> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) if error.is_corrupt() => Err(OpenError::Damaged {
-            path: path.to_owned(),
-            why: error.to_string(),
-        }),
+        Ok(Err(error)) if error.is_corrupt() => {
+            Err(OpenError::Damaged { path: path.to_owned(), why: error.to_string() })
+        }
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(damaged(path)),
     }
@@ -258,23 +241,15 @@ fn damaged(path: &Path) -> OpenError {
 fn check_magic(path: &Path, file: &mut File) -> Result<(), OpenError> {
     let mut head = Vec::with_capacity(REDB_MAGIC.len());
     let limit = u64::try_from(REDB_MAGIC.len()).unwrap_or(u64::MAX);
-    file.take(limit)
-        .read_to_end(&mut head)
-        .map_err(|error| io(path, &error))?;
+    file.take(limit).read_to_end(&mut head).map_err(|error| io(path, &error))?;
     if head == REDB_MAGIC {
         return Ok(());
     }
     let path = path.to_owned();
     if REDB_MAGIC.starts_with(&head) {
-        return Err(OpenError::Damaged {
-            path,
-            why: "it is cut short".into(),
-        });
+        return Err(OpenError::Damaged { path, why: "it is cut short".into() });
     }
-    Err(OpenError::Foreign {
-        path,
-        why: "it does not begin as a redb database does".into(),
-    })
+    Err(OpenError::Foreign { path, why: "it does not begin as a redb database does".into() })
 }
 
 pub(super) fn io(path: &Path, error: &std::io::Error) -> StorageError {
@@ -310,15 +285,9 @@ pub(super) fn database_error(path: &Path, error: DatabaseError) -> OpenError {
                 std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData
             ) =>
         {
-            OpenError::Damaged {
-                path,
-                why: format!("it is cut short or altered: {error}"),
-            }
+            OpenError::Damaged { path, why: format!("it is cut short or altered: {error}") }
         }
         DatabaseError::Storage(error) => OpenError::Storage(storage(error)),
-        other => OpenError::Damaged {
-            path,
-            why: other.to_string(),
-        },
+        other => OpenError::Damaged { path, why: other.to_string() },
     }
 }

@@ -17,11 +17,7 @@ pub(crate) fn append(
     if let Some(gone) = evicted_by(next) {
         rows.write(TableId::History, &key::history(job, gone), None)?;
     }
-    rows.write(
-        TableId::History,
-        &key::history(job, next),
-        Some(&record::encode(entry)?),
-    )
+    rows.write(TableId::History, &key::history(job, next), Some(&record::encode(entry)?))
 }
 
 /// Drops all entries of a job that has had `next` of them.
@@ -35,14 +31,6 @@ pub(crate) fn clear(rows: &mut WriteRows<'_>, job: JobId, next: u32) -> Result<(
 /// The kept entries of one job, oldest first.
 pub(crate) fn read(rows: &impl Rows, job: JobId) -> Result<Vec<HistoryEntry>, StorageError> {
     let prefix = key::job(job);
-    let found = rows.range(
-        TableId::History,
-        &prefix,
-        &key::after_prefix(&prefix),
-        usize::MAX,
-    )?;
-    found
-        .iter()
-        .map(|(_, value)| Ok(record::decode(value)?))
-        .collect()
+    let found = rows.range(TableId::History, &prefix, &key::after_prefix(&prefix), usize::MAX)?;
+    found.iter().map(|(_, value)| Ok(record::decode(value)?)).collect()
 }

@@ -41,11 +41,7 @@ pub(crate) fn put_payload(
     id: JobId,
     payload: &Blob,
 ) -> Result<(), StorageError> {
-    rows.write(
-        TableId::Payloads,
-        &key::job(id),
-        Some(&record::encode(payload)?),
-    )
+    rows.write(TableId::Payloads, &key::job(id), Some(&record::encode(payload)?))
 }
 
 /// The state table that names a job in this state; finished jobs are named by none.
@@ -64,11 +60,9 @@ pub(crate) fn state_value(job: &Job) -> Result<Option<Vec<u8>>, StorageError> {
     Ok(match &job.state {
         State::Ready(ready) => Some(record::encode(&(job.id, ready.since))?),
         State::Delayed(delayed) => Some(record::encode(&(job.class, delayed.lane))?),
-        State::Leased(lease) => Some(record::encode(&(
-            job.class,
-            lease.from.lane,
-            lease.instance,
-        ))?),
+        State::Leased(lease) => {
+            Some(record::encode(&(job.class, lease.from.lane, lease.instance))?)
+        }
         State::Dead(dead) => Some(record::encode(&(dead.class, dead.cause, &dead.code))?),
         State::Done(_) | State::Cancelled(_) => None,
     })
@@ -82,12 +76,8 @@ pub(crate) fn replace(
 ) -> Result<(), StorageError> {
     let state_before = before.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
     let state_after = after.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
-    if state_before
-        .as_ref()
-        .map(|(job, name)| (state_table(&job.state), name))
-        != state_after
-            .as_ref()
-            .map(|(job, name)| (state_table(&job.state), name))
+    if state_before.as_ref().map(|(job, name)| (state_table(&job.state), name))
+        != state_after.as_ref().map(|(job, name)| (state_table(&job.state), name))
     {
         if let Some((job, name)) = state_before
             && let Some(table) = state_table(&job.state)

@@ -23,11 +23,7 @@ pub(crate) fn put(
     name: &str,
     owner: JobId,
 ) -> Result<(), StorageError> {
-    rows.write(
-        TableId::Keys,
-        &key::key(queue, name),
-        Some(&record::encode(&owner)?),
-    )
+    rows.write(TableId::Keys, &key::key(queue, name), Some(&record::encode(&owner)?))
 }
 
 /// Frees the key, unless another job owns it by now (O-09).

@@ -44,12 +44,8 @@ pub(crate) enum Format {
 
 pub(crate) fn read_format(rows: &impl Rows) -> Result<Format, StorageError> {
     let found = rows.with(TableId::Meta, FORMAT_KEY, |bytes| {
-        let version = bytes
-            .strip_prefix(MAGIC)
-            .and_then(|rest| rest.try_into().ok());
-        Ok(version.map_or(Format::Damaged, |bytes| {
-            Format::Version(u32::from_le_bytes(bytes))
-        }))
+        let version = bytes.strip_prefix(MAGIC).and_then(|rest| rest.try_into().ok());
+        Ok(version.map_or(Format::Damaged, |bytes| Format::Version(u32::from_le_bytes(bytes))))
     })?;
     Ok(found.unwrap_or(Format::Missing))
 }

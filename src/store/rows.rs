@@ -88,10 +88,7 @@ impl<'t> WriteRows<'t> {
     ) -> Result<(), StorageError> {
         self.open(table)?;
         self.writes += 1;
-        let open = self
-            .tables
-            .get_mut(table.place())
-            .and_then(OnceCell::get_mut);
+        let open = self.tables.get_mut(table.place()).and_then(OnceCell::get_mut);
         let open = open.ok_or_else(not_open)?;
         match value {
             Some(value) => drop(open.insert(key, value).map_err(storage)?),
@@ -105,10 +102,7 @@ impl<'t> WriteRows<'t> {
         if let Some(open) = cell.get() {
             return Ok(open);
         }
-        let open = self
-            .transaction
-            .open_table(table.definition())
-            .map_err(table_error)?;
+        let open = self.transaction.open_table(table.definition()).map_err(table_error)?;
         Ok(cell.get_or_init(|| open))
     }
 }
@@ -133,8 +127,7 @@ impl Rows for WriteRows<'_> {
     ) -> Result<Vec<Row>, StorageError> {
         let rows = range_rows(self.open(table)?, from, to, count_max)?;
         // A range that finds nothing has looked at one row all the same.
-        self.reads
-            .set(self.reads.get() + u64::try_from(rows.len()).unwrap_or(u64::MAX).max(1));
+        self.reads.set(self.reads.get() + u64::try_from(rows.len()).unwrap_or(u64::MAX).max(1));
         Ok(rows)
     }
 
@@ -191,11 +184,7 @@ fn get_row<T>(
     key: &[u8],
     read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
 ) -> Result<Option<T>, StorageError> {
-    table
-        .get(key)
-        .map_err(storage)?
-        .map(|value| read(value.value()))
-        .transpose()
+    table.get(key).map_err(storage)?.map(|value| read(value.value())).transpose()
 }
 
 fn range_rows(

@@ -30,10 +30,7 @@ pub(crate) struct TableRow {
     pub(crate) id: TableId,
     pub(crate) name: &'static str,
     /// The key's layout, as the format document has it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "compared with the format document")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "compared with the format document"))]
     pub(crate) key: &'static str,
 }
 
@@ -48,24 +45,12 @@ pub(crate) const TABLES: [TableRow; 16] = [
     ),
     row(TableId::Delayed, "redrive/delayed", "due u64, job u64"),
     row(TableId::Leased, "redrive/leased", "deadline u64, job u64"),
-    row(
-        TableId::Dead,
-        "redrive/dead",
-        "queue u32, kind u32, died u64, job u64",
-    ),
+    row(TableId::Dead, "redrive/dead", "queue u32, kind u32, died u64, job u64"),
     row(TableId::Keys, "redrive/keys", "queue u32, key bytes"),
     row(TableId::History, "redrive/history", "job u64, entry u32"),
-    row(
-        TableId::Tombstones,
-        "redrive/tombstones",
-        "until u64, first job u64",
-    ),
+    row(TableId::Tombstones, "redrive/tombstones", "until u64, first job u64"),
     row(TableId::Counters, "redrive/counters", "queue u32, kind u32"),
-    row(
-        TableId::Windows,
-        "redrive/windows",
-        "minute u64, queue u32, kind u32",
-    ),
+    row(TableId::Windows, "redrive/windows", "minute u64, queue u32, kind u32"),
     row(TableId::Policies, "redrive/policies", "policy u32"),
     row(TableId::Queues, "redrive/queues", "queue u32"),
     row(TableId::Kinds, "redrive/kinds", "kind u32"),
@@ -117,17 +102,11 @@ mod tests {
             .filter_map(|line| {
                 let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
                 let number = cells.next()?.parse().ok()?;
-                Some((
-                    number,
-                    cells.next()?.trim_matches('`'),
-                    cells.next()?.trim_matches('`'),
-                ))
+                Some((number, cells.next()?.trim_matches('`'), cells.next()?.trim_matches('`')))
             })
             .collect();
-        let defined: Vec<(u8, &str, &str)> = TABLES
-            .iter()
-            .map(|row| (row.id.number(), row.name, row.key))
-            .collect();
+        let defined: Vec<(u8, &str, &str)> =
+            TABLES.iter().map(|row| (row.id.number(), row.name, row.key)).collect();
         assert_eq!(listed, defined);
     }
 }

@@ -44,7 +44,5 @@ pub(crate) fn take_due(
 /// When the earliest row is due.
 pub(crate) fn next(rows: &impl Rows) -> Result<Option<Timestamp>, StorageError> {
     let first = rows.first(TableId::Tombstones, &[], &[u8::MAX; 17])?;
-    first
-        .map(|(name, _)| Ok(key::read_timed(&name)?.0))
-        .transpose()
+    first.map(|(name, _)| Ok(key::read_timed(&name)?.0)).transpose()
 }

@@ -68,12 +68,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
         report: VerifyReport::default(),
     };
     check.each(TableId::Jobs, Check::job)?;
-    for table in [
-        TableId::Ready,
-        TableId::Delayed,
-        TableId::Leased,
-        TableId::Dead,
-    ] {
+    for table in [TableId::Ready, TableId::Delayed, TableId::Leased, TableId::Dead] {
         check.each(table, |check, row| check.state_row(table, row))?;
     }
     check.each(TableId::Keys, Check::key_row)?;
@@ -136,11 +131,7 @@ impl<R: Rows> Check<'_, R> {
             Ok(job) => job,
             Err(damage) => {
                 let set_aside = key::damaged(TableId::Jobs.number(), name);
-                if self
-                    .rows
-                    .with(TableId::Damaged, &set_aside, |_| Ok(()))?
-                    .is_none()
-                {
+                if self.rows.with(TableId::Damaged, &set_aside, |_| Ok(()))?.is_none() {
                     self.problem(TableId::Jobs, hex(name), damage.0);
                 }
                 return Ok(());
@@ -149,29 +140,20 @@ impl<R: Rows> Check<'_, R> {
         if key::read_job(name) != Ok(job.id) {
             self.problem(TableId::Jobs, hex(name), format!("holds job {}", job.id));
         }
-        self.counters
-            .entry(job.class)
-            .or_default()
-            .enter(Gauge::of(&job));
+        self.counters.entry(job.class).or_default().enter(Gauge::of(&job));
         self.job_state(&job)?;
         self.job_names(&job);
         let found = history::read(self.rows, job.id)?.len();
         let expected = kept(job.history_next).0.count();
         if found != expected {
-            self.problem(
-                TableId::History,
-                job.id,
-                format!("{found} entries, not {expected}"),
-            );
+            self.problem(TableId::History, job.id, format!("{found} entries, not {expected}"));
         }
         if let Payload::Stored { bytes } = job.payload {
             match job_store::payload(self.rows, &job) {
                 Ok(Some(payload)) if u64::try_from(payload.len()) == Ok(bytes) => {}
-                Ok(_) => self.problem(
-                    TableId::Payloads,
-                    job.id,
-                    "another length than the job says",
-                ),
+                Ok(_) => {
+                    self.problem(TableId::Payloads, job.id, "another length than the job says")
+                }
                 Err(error) => self.problem(TableId::Payloads, job.id, error),
             }
         }
@@ -260,10 +242,8 @@ impl<R: Rows> Check<'_, R> {
         match record::decode::<JobId>(value) {
             Ok(owner) => {
                 if let Some(job) = self.read_job(TableId::Keys, owner) {
-                    let expected = job
-                        .key
-                        .as_ref()
-                        .map(|claim| key::key(job.class.queue, &claim.key));
+                    let expected =
+                        job.key.as_ref().map(|claim| key::key(job.class.queue, &claim.key));
                     if expected.as_ref() != Some(name) {
                         self.problem(TableId::Keys, hex(name), "its owner has another key");
                     }

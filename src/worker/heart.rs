@@ -57,12 +57,8 @@ impl Heart {
         let pulse = Arc::new(Pulse::default());
         let interval_ms = (whole_ms(lease.length()) / 4).max(1);
         let next_ms = Some(self.jobs.clock().monotonic_ms().saturating_add(interval_ms));
-        let running = Running {
-            class: lease.class(),
-            pulse: Arc::clone(&pulse),
-            interval_ms,
-            next_ms,
-        };
+        let running =
+            Running { class: lease.class(), pulse: Arc::clone(&pulse), interval_ms, next_ms };
         self.running.lock().insert(lease.token(), running);
         self.changed.raise();
         pulse
@@ -110,11 +106,7 @@ impl Heart {
         let stuck = |pulse: &Pulse| {
             pulse.lost.load(Ordering::Acquire) || pulse.deadline_passed.load(Ordering::Acquire)
         };
-        running
-            .iter()
-            .filter(|(_, one)| stuck(&one.pulse))
-            .map(|(&token, _)| token)
-            .collect()
+        running.iter().filter(|(_, one)| stuck(&one.pulse)).map(|(&token, _)| token).collect()
     }
 
     /// Beats for everything that is due; returns when the next one is.
@@ -130,9 +122,7 @@ impl Heart {
             match self.send(token) {
                 None => drop(self.errors.fetch_add(1, Ordering::Relaxed)),
                 Some(Ok(beat)) => {
-                    pulse
-                        .cancel_requested
-                        .store(beat.cancel_requested, Ordering::Release);
+                    pulse.cancel_requested.store(beat.cancel_requested, Ordering::Release);
                     if beat.deadline_passed {
                         pulse.deadline_passed.store(true, Ordering::Release);
                         delivery.next_ms = None;
@@ -145,10 +135,7 @@ impl Heart {
                 Some(Err(_)) => drop(self.errors.fetch_add(1, Ordering::Relaxed)),
             }
         }
-        running
-            .values()
-            .filter_map(|delivery| delivery.next_ms)
-            .min()
+        running.values().filter_map(|delivery| delivery.next_ms).min()
     }
 
     fn send(&self, token: Token) -> Option<Result<Heartbeat, SettleError>> {

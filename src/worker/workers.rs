@@ -318,9 +318,7 @@ impl RunningWorkers {
         self.shared.heart.stop();
         // It catches nothing and holds nothing; a panic in it would have been reported already.
         let _ = heart.join();
-        Shutdown {
-            given_back: unfinished.len(),
-        }
+        Shutdown { given_back: unfinished.len() }
     }
 }
 

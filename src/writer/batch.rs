@@ -43,13 +43,7 @@ impl<'b, 't> Batch<'b, 't> {
         if core.books.open_minute(time.now.minute()) {
             core.prune_windows = true;
         }
-        Self {
-            core,
-            rows,
-            time,
-            answers,
-            tombstones: BTreeMap::new(),
-        }
+        Self { core, rows, time, answers, tombstones: BTreeMap::new() }
     }
 
     /// Answers after the commit: with what `answer` says, or with the cause of its failure.
@@ -92,11 +86,7 @@ impl<'b, 't> Batch<'b, 't> {
 
     /// Writes what was decided about `before`.
     pub(super) fn apply(&mut self, before: &Job, decided: Step) -> Result<(), StorageError> {
-        let Step {
-            job: after,
-            flows,
-            history: entry,
-        } = decided;
+        let Step { job: after, flows, history: entry } = decided;
         let now = self.time.now;
         let policy = std::sync::Arc::clone(self.core.registry.policy(before.policy)?);
         let forgotten = forgettable(&after, now);
@@ -105,18 +95,11 @@ impl<'b, 't> Batch<'b, 't> {
         {
             history::append(self.rows, before.id, before.history_next, &entry)?;
         }
-        let held = |job| Held {
-            job,
-            holds_key: holds_key(job, &policy, now),
-        };
+        let held = |job| Held { job, holds_key: holds_key(job, &policy, now) };
         let kept = (!forgotten).then(|| held(&after));
         job_store::replace(self.rows, Some(held(before)), kept)?;
         self.settle_lease(before, &after);
-        self.moved(
-            before.class,
-            Some(Gauge::of(before)),
-            (!forgotten).then(|| Gauge::of(&after)),
-        );
+        self.moved(before.class, Some(Gauge::of(before)), (!forgotten).then(|| Gauge::of(&after)));
         for flow in flows {
             self.core.books.count(before.class, flow);
         }
@@ -128,10 +111,7 @@ impl<'b, 't> Batch<'b, 't> {
 
     /// Writes a job that did not exist before.
     pub(super) fn insert(&mut self, job: &Job, policy: &JobPolicy) -> Result<(), StorageError> {
-        let held = Held {
-            job,
-            holds_key: holds_key(job, policy, self.time.now),
-        };
+        let held = Held { job, holds_key: holds_key(job, policy, self.time.now) };
         job_store::replace(self.rows, None, Some(held))?;
         self.moved(job.class, None, Some(Gauge::of(job)));
         self.core.books.count(job.class, Flow::Enqueued);
@@ -142,14 +122,7 @@ impl<'b, 't> Batch<'b, 't> {
 
     /// Removes a job, its history, its payload, and its key if it still owns that.
     pub(super) fn remove(&mut self, job: &Job) -> Result<(), StorageError> {
-        job_store::replace(
-            self.rows,
-            Some(Held {
-                job,
-                holds_key: false,
-            }),
-            None,
-        )?;
+        job_store::replace(self.rows, Some(Held { job, holds_key: false }), None)?;
         self.moved(job.class, Some(Gauge::of(job)), None);
         Ok(())
     }
@@ -236,10 +209,7 @@ impl<'b, 't> Batch<'b, 't> {
             State::Delayed(delayed) => earlier(&mut self.core.next_due, delayed.due),
             State::Done(_) | State::Cancelled(_) => {
                 if let Some(tombstone) = job.state.tombstone() {
-                    self.tombstones
-                        .entry(tombstone.row_until)
-                        .or_default()
-                        .push(job.id);
+                    self.tombstones.entry(tombstone.row_until).or_default().push(job.id);
                 }
             }
             State::Leased(_) | State::Dead(_) => {}

@@ -24,10 +24,7 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn load(rows: &impl Rows) -> Result<Self, StorageError> {
         let classes = counter::all(rows)?.into_iter().collect();
-        Ok(Self {
-            classes,
-            ..Self::default()
-        })
+        Ok(Self { classes, ..Self::default() })
     }
 
     pub(super) fn classes(&self) -> impl Iterator<Item = Class> + '_ {
@@ -35,9 +32,7 @@ impl Books {
     }
 
     pub(super) fn gauge(&self, class: Class, gauge: Gauge) -> u64 {
-        self.classes
-            .get(&class)
-            .map_or(0, |counters| counters.gauge(gauge))
+        self.classes.get(&class).map_or(0, |counters| counters.gauge(gauge))
     }
 
     /// Counts a flow in the minute opened last.

@@ -39,9 +39,7 @@ impl Batch<'_, '_> {
     fn claim(&mut self, claim: Claim) -> Result<(), StorageError> {
         let claimed = self.take(&claim.request)?;
         let request = &claim.request;
-        let waits = request
-            .until_ms
-            .is_some_and(|until_ms| until_ms > self.time.monotonic_ms)
+        let waits = request.until_ms.is_some_and(|until_ms| until_ms > self.time.monotonic_ms)
             && !request.stop.as_ref().is_some_and(|stop| stop.is_set());
         if claimed.is_empty() && waits {
             self.core.waiting.push_back(claim);
@@ -118,23 +116,14 @@ impl Batch<'_, '_> {
             retry = None;
         }
         let heads = [suspect, retry, fresh].into_iter().flatten();
-        Ok(heads.reduce(|best, head| {
-            if goes_before(&head, &best) {
-                head
-            } else {
-                best
-            }
-        }))
+        Ok(heads.reduce(|best, head| if goes_before(&head, &best) { head } else { best }))
     }
 
     fn retry_allowed(&self, queue: QueueId) -> Result<bool, StorageError> {
         let registry = &self.core.registry;
         let leased = |lane| -> u64 {
             let gauge = Gauge::leased(lane);
-            registry
-                .classes(queue)
-                .map(|class| self.core.books.gauge(class, gauge))
-                .sum()
+            registry.classes(queue).map(|class| self.core.books.gauge(class, gauge)).sum()
         };
         let retries = leased(Lane::Retry);
         let leases = retries + leased(Lane::Fresh) + leased(Lane::Suspect);
@@ -147,21 +136,13 @@ impl Batch<'_, '_> {
         }
         let from = key::ready_lane(class, lane.number());
         let Some((row, value)) =
-            self.rows
-                .first(TableId::Ready, &from, &key::after_prefix(&from))?
+            self.rows.first(TableId::Ready, &from, &key::after_prefix(&from))?
         else {
             return Ok(None);
         };
         let (priority, seq) = key::read_ready_order(&row)?;
         let (id, _since): (JobId, Timestamp) = record::decode(&value)?;
-        Ok(Some(Head {
-            class,
-            lane,
-            row,
-            id,
-            priority,
-            seq,
-        }))
+        Ok(Some(Head { class, lane, row, id, priority, seq }))
     }
 
     /// Leases one job; `None` when its row is damaged, in which case it is set aside.
@@ -174,10 +155,7 @@ impl Batch<'_, '_> {
         let unfit = || StorageError::corrupt("the ready row and the job's row disagree");
         let planned = match self.read_job(head.id)? {
             Ok(job) if key::state(&job).as_deref() == Some(&head.row) => {
-                match (
-                    self.claim_payload(&job)?,
-                    self.plan(&job, Event::Claim(claimant))?,
-                ) {
+                match (self.claim_payload(&job)?, self.plan(&job, Event::Claim(claimant))?) {
                     (Ok(payload), Ok(step)) => Ok((job, payload, step)),
                     (Err(error), _) => Err(error),
                     (_, Err(_)) => Err(unfit()),
@@ -198,9 +176,7 @@ impl Batch<'_, '_> {
         let (lease_ms, deadline_ms) = (claimed.lease_ms, claimed.deadline_ms);
         self.apply(&job, step)?;
         let now_ms = self.time.monotonic_ms;
-        self.core
-            .leases
-            .grant(claimed.token, now_ms, lease_ms, deadline_ms);
+        self.core.leases.grant(claimed.token, now_ms, lease_ms, deadline_ms);
         Ok(Some(claimed))
     }
 
@@ -222,9 +198,7 @@ impl Batch<'_, '_> {
     ) -> Result<Claimed, StorageError> {
         let registry = &self.core.registry;
         let policy = registry.policy(before.policy)?;
-        let token = after
-            .token()
-            .ok_or_else(|| StorageError::internal("a claim gave no lease"))?;
+        let token = after.token().ok_or_else(|| StorageError::internal("a claim gave no lease"))?;
         Ok(Claimed {
             token,
             class: before.class,

@@ -45,9 +45,7 @@ impl Command {
         match self {
             Self::Enqueue(enqueue) => enqueue.items.iter().map(|item| item.payload.0.len()).sum(),
             Self::Settle(settle) => match &settle.how {
-                How::Complete {
-                    result: Some(result),
-                } => result.0.len(),
+                How::Complete { result: Some(result) } => result.0.len(),
                 How::Complete { result: None } | How::Fail(_) | How::Snooze(_) | How::Release => 0,
             },
             Self::Claim(_)

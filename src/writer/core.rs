@@ -40,14 +40,10 @@ impl Core {
         let missing = || StorageError::corrupt("the store's state row is missing");
         let meta = meta::read(rows)?.ok_or_else(missing)?;
         let books = Books::load(rows)?;
-        let registry = Registry::load(
-            rows,
-            counter::all(rows)?.into_iter().map(|(class, _)| class),
-        )?;
-        let suspects = books
-            .classes()
-            .map(|class| books.gauge(class, Gauge::leased(Lane::Suspect)))
-            .sum();
+        let registry =
+            Registry::load(rows, counter::all(rows)?.into_iter().map(|(class, _)| class))?;
+        let suspects =
+            books.classes().map(|class| books.gauge(class, Gauge::leased(Lane::Suspect))).sum();
         Ok(Self {
             meta,
             registry,
@@ -65,7 +61,5 @@ impl Core {
 /// The due time of the earliest delayed job.
 pub(super) fn first_due(rows: &impl Rows) -> Result<Option<Timestamp>, StorageError> {
     let first = rows.first(TableId::Delayed, &[], &[u8::MAX; 17])?;
-    first
-        .map(|(name, _)| Ok(key::read_timed(&name)?.0))
-        .transpose()
+    first.map(|(name, _)| Ok(key::read_timed(&name)?.0)).transpose()
 }

@@ -29,10 +29,7 @@ impl Batch<'_, '_> {
         };
         let outcomes = match refused {
             Some((refused, error)) => withheld(count, refused, &error),
-            None => items
-                .into_iter()
-                .map(|item| self.accept(item))
-                .collect::<Result<_, _>>()?,
+            None => items.into_iter().map(|item| self.accept(item)).collect::<Result<_, _>>()?,
         };
         self.answer(move |failed| {
             reply.send(match failed {
@@ -47,11 +44,7 @@ impl Batch<'_, '_> {
     fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
         if let Some(outcome) = self.known_key(&item)? {
             let class = self.class_of(&item);
-            let flow = if outcome.is_ok() {
-                Flow::Duplicate
-            } else {
-                Flow::Conflict
-            };
+            let flow = if outcome.is_ok() { Flow::Duplicate } else { Flow::Conflict };
             if let Some(class) = class {
                 self.core.books.count(class, flow);
             }
@@ -99,9 +92,7 @@ impl Batch<'_, '_> {
             return Ok(Payload::Inline(payload));
         }
         job_store::put_payload(self.rows, id, &payload)?;
-        Ok(Payload::Stored {
-            bytes: u64::try_from(payload.0.len()).unwrap_or(u64::MAX),
-        })
+        Ok(Payload::Stored { bytes: u64::try_from(payload.0.len()).unwrap_or(u64::MAX) })
     }
 
     /// The answer for an item whose key has an owner.
@@ -112,11 +103,7 @@ impl Batch<'_, '_> {
         };
         Ok(self.owner(queue, claim)?.map(|owner| {
             let state = owner.state.name();
-            if owner
-                .key
-                .as_ref()
-                .is_some_and(|owned| owned.hash == claim.hash)
-            {
+            if owner.key.as_ref().is_some_and(|owned| owned.hash == claim.hash) {
                 let result = match owner.state {
                     State::Done(Done { result, .. }) => result.map(|blob| blob.0),
                     State::Ready(_)
@@ -125,17 +112,9 @@ impl Batch<'_, '_> {
                     | State::Dead(_)
                     | State::Cancelled(_) => None,
                 };
-                Ok(Enqueued::Duplicate {
-                    of: owner.id,
-                    state,
-                    result,
-                })
+                Ok(Enqueued::Duplicate { of: owner.id, state, result })
             } else {
-                Err(EnqueueError::KeyConflict {
-                    key: claim.key.clone(),
-                    owner: owner.id,
-                    state,
-                })
+                Err(EnqueueError::KeyConflict { key: claim.key.clone(), owner: owner.id, state })
             }
         }))
     }
@@ -163,11 +142,8 @@ impl Batch<'_, '_> {
     /// Whether the names and policies of `items` fit.
     fn room<'i>(&self, items: impl Iterator<Item = &'i Prepared>) -> Result<(), Full> {
         let registry = &self.core.registry;
-        let (mut queues, mut kinds, mut policies) = (
-            BTreeSet::new(),
-            BTreeSet::new(),
-            std::collections::HashSet::new(),
-        );
+        let (mut queues, mut kinds, mut policies) =
+            (BTreeSet::new(), BTreeSet::new(), std::collections::HashSet::new());
         let default = JobPolicy::default();
         for item in items {
             if registry.queue_id(&item.queue).is_none() {
@@ -224,28 +200,17 @@ fn first_state(id: JobId, start: Start, now: Timestamp) -> State {
     if due > now {
         State::Delayed(Delayed { lane, due })
     } else {
-        State::Ready(Ready {
-            lane,
-            seq: id.get(),
-            since: now,
-        })
+        State::Ready(Ready { lane, seq: id.get(), since: now })
     }
 }
 
 fn too_many(full: Full) -> EnqueueError {
-    EnqueueError::TooMany {
-        what: full.what,
-        count_max: full.count_max,
-    }
+    EnqueueError::TooMany { what: full.what, count_max: full.count_max }
 }
 
 fn withheld(count: usize, refused: usize, error: &EnqueueError) -> Vec<Outcome> {
     let answer = |place| {
-        Err(if place == refused {
-            error.clone()
-        } else {
-            EnqueueError::Withheld { refused }
-        })
+        Err(if place == refused { error.clone() } else { EnqueueError::Withheld { refused } })
     };
     (0..count).map(answer).collect()
 }

@@ -50,8 +50,7 @@ pub(crate) struct Ended {
 
 impl Lease {
     fn capped(&self, ends_ms: u64) -> u64 {
-        self.deadline_ms
-            .map_or(ends_ms, |deadline_ms| ends_ms.min(deadline_ms))
+        self.deadline_ms.map_or(ends_ms, |deadline_ms| ends_ms.min(deadline_ms))
     }
 }
 
@@ -78,15 +77,11 @@ impl Leases {
         if lease.delivery != token.delivery {
             return None;
         }
-        lease.ends_ms = lease
-            .ends_ms
-            .max(lease.capped(now_ms.saturating_add(lease.lease_ms)));
+        lease.ends_ms = lease.ends_ms.max(lease.capped(now_ms.saturating_add(lease.lease_ms)));
         Some(Beat {
             left_ms: lease.ends_ms.saturating_sub(now_ms),
             cancel_requested: lease.cancel_requested,
-            deadline_passed: lease
-                .deadline_ms
-                .is_some_and(|deadline_ms| deadline_ms <= now_ms),
+            deadline_passed: lease.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms),
         })
     }
 
@@ -98,11 +93,7 @@ impl Leases {
 
     pub(super) fn end(&self, token: Token) {
         let mut inner = self.0.lock();
-        if inner
-            .by_job
-            .get(&token.job)
-            .is_some_and(|lease| lease.delivery == token.delivery)
-        {
+        if inner.by_job.get(&token.job).is_some_and(|lease| lease.delivery == token.delivery) {
             inner.by_job.remove(&token.job);
         }
     }
@@ -126,10 +117,7 @@ impl Leases {
             }
             inner.by_job.remove(&token.job);
             let deadline_exceeded = lease.deadline_ms.is_some_and(|ms| ms <= now_ms);
-            ended.push(Ended {
-                token,
-                deadline_exceeded,
-            });
+            ended.push(Ended { token, deadline_exceeded });
         }
         ended
     }
@@ -141,23 +129,13 @@ impl Leases {
         for (&job, lease) in by_job {
             let grace_ms = lease.ends_ms.min(now_ms.saturating_add(lease.lease_ms / 2));
             lease.ends_ms = lease.ends_ms.saturating_sub(jump_ms).max(grace_ms);
-            ends.push(Reverse((
-                lease.ends_ms,
-                Token {
-                    job,
-                    delivery: lease.delivery,
-                },
-            )));
+            ends.push(Reverse((lease.ends_ms, Token { job, delivery: lease.delivery })));
         }
     }
 
     /// When the earliest lease may end; it may turn out to have been extended.
     pub(super) fn next_end_ms(&self) -> Option<u64> {
-        self.0
-            .lock()
-            .ends
-            .peek()
-            .map(|&Reverse((ends_ms, _))| ends_ms)
+        self.0.lock().ends.peek().map(|&Reverse((ends_ms, _))| ends_ms)
     }
 }
 
@@ -166,10 +144,7 @@ mod tests {
     use super::*;
 
     fn token(job: u64, delivery: u32) -> Token {
-        Token {
-            job: JobId::new(job),
-            delivery,
-        }
+        Token { job: JobId::new(job), delivery }
     }
 
     #[test]
@@ -203,13 +178,7 @@ mod tests {
         leases.heartbeat(token(2, 1), 40);
         assert_eq!(leases.take_ended(59, 10), []);
         let ended = leases.take_ended(60, 10);
-        assert_eq!(
-            ended,
-            [Ended {
-                token: token(1, 1),
-                deadline_exceeded: false
-            }]
-        );
+        assert_eq!(ended, [Ended { token: token(1, 1), deadline_exceeded: false }]);
         assert_eq!(leases.take_ended(140, 10).len(), 1);
     }
 }

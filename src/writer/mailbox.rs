@@ -29,11 +29,7 @@ struct Inner {
 impl Mailbox {
     pub(crate) fn new() -> Self {
         Self {
-            inner: Mutex::new(Inner {
-                commands: Vec::new(),
-                bytes: 0,
-                closed: None,
-            }),
+            inner: Mutex::new(Inner { commands: Vec::new(), bytes: 0, closed: None }),
             space: Condvar::new(),
             arrived: Signal::new(),
         }

@@ -88,15 +88,7 @@ impl Writer {
             .spawn(move || desk.run())
             .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
         let thread = parking_lot::Mutex::new(Some(thread));
-        Ok((
-            Self {
-                mailbox,
-                leases,
-                poison,
-                thread,
-            },
-            report,
-        ))
+        Ok((Self { mailbox, leases, poison, thread }, report))
     }
 
     /// Hands over a command built around its reply; the answer comes after its commit.
@@ -121,10 +113,7 @@ impl Writer {
 
     /// Why the writer no longer answers.
     pub(crate) fn cause(&self) -> StorageError {
-        self.poison
-            .get()
-            .cloned()
-            .unwrap_or_else(StorageError::closed)
+        self.poison.get().cloned().unwrap_or_else(StorageError::closed)
     }
 
     /// The first error that stopped the writer, if one did.
@@ -170,10 +159,9 @@ impl Desk {
         let (cause, close) = match ended {
             Ok(Ok(close)) => (StorageError::closed(), Some(close)),
             Ok(Err(cause)) => (cause.into_poison(), None),
-            Err(_) => (
-                StorageError::internal("the writer panicked; this is a bug").into_poison(),
-                None,
-            ),
+            Err(_) => {
+                (StorageError::internal("the writer panicked; this is a bug").into_poison(), None)
+            }
         };
         if close.is_none() {
             // Only the first cause is kept; there is one writer and it ends here.
@@ -214,16 +202,12 @@ impl Desk {
         let wall_ms = |at: crate::domain::time::Timestamp| {
             now_ms.saturating_add(at.ms_since(self.timeline.now()))
         };
-        let claims = self
-            .core
-            .waiting
-            .iter()
-            .filter_map(|claim| claim.request.until_ms);
+        let claims = self.core.waiting.iter().filter_map(|claim| claim.request.until_ms);
         let flush = match self.durability {
             Durability::Immediate => None,
-            Durability::Deferred { flush_every_ms } => self
-                .unflushed_since_ms
-                .map(|since| since.saturating_add(flush_every_ms)),
+            Durability::Deferred { flush_every_ms } => {
+                self.unflushed_since_ms.map(|since| since.saturating_add(flush_every_ms))
+            }
         };
         let timed = [
             self.core.next_due.map(wall_ms),
@@ -242,6 +226,8 @@ impl Desk {
         let mut answers: Vec<Answer> = Vec::with_capacity(commands.len());
         let mut round = Round::default();
         let mut commands = commands.into_iter();
+        let mut end = End::Abort;
+        let flush = self.unflushed_since_ms.is_some();
         let core = &mut self.core;
         let written = self.store.write(sync, |rows| {
             let mut batch = Batch::new(core, rows, time, &mut answers);
@@ -250,11 +236,13 @@ impl Desk {
                 run(&mut batch, command, &mut round)?;
             }
             batch.serve_waiting()?;
-            Ok(if batch.finish()? {
+            // Deferred commits that are to reach the disk now need a commit, also an empty one.
+            end = if batch.finish()? || (flush && sync == Sync::Now) {
                 End::Commit
             } else {
                 End::Abort
-            })
+            };
+            Ok(end)
         });
         if let Err(cause) = written {
             let cause = cause.into_poison();
@@ -266,7 +254,9 @@ impl Desk {
             }
             return Err(cause);
         }
-        self.committed(sync, time.monotonic_ms);
+        if end == End::Commit {
+            self.committed(sync, time.monotonic_ms);
+        }
         for answer in answers {
             answer(None);
         }

@@ -72,23 +72,17 @@ impl Registry {
 
     pub(super) fn queue(&self, id: QueueId) -> Result<&(Queue, Arc<str>), StorageError> {
         let place = usize::try_from(id.get()).ok();
-        place
-            .and_then(|place| self.queues.get(place))
-            .ok_or_else(|| unknown("queue", id.get()))
+        place.and_then(|place| self.queues.get(place)).ok_or_else(|| unknown("queue", id.get()))
     }
 
     pub(super) fn kind(&self, id: KindId) -> Result<&Arc<str>, StorageError> {
         let place = usize::try_from(id.get()).ok();
-        place
-            .and_then(|place| self.kinds.get(place))
-            .ok_or_else(|| unknown("kind", id.get()))
+        place.and_then(|place| self.kinds.get(place)).ok_or_else(|| unknown("kind", id.get()))
     }
 
     pub(super) fn policy(&self, id: PolicyId) -> Result<&Arc<JobPolicy>, StorageError> {
         let place = usize::try_from(id.get()).ok();
-        place
-            .and_then(|place| self.policies.get(place))
-            .ok_or_else(|| unknown("policy", id.get()))
+        place.and_then(|place| self.policies.get(place)).ok_or_else(|| unknown("policy", id.get()))
     }
 
     pub(super) fn classes(&self, queue: QueueId) -> impl Iterator<Item = Class> {

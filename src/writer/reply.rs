@@ -22,10 +22,7 @@ enum State<T> {
 }
 
 pub(crate) fn reply<T>() -> (Reply<T>, Pending<T>) {
-    let slot = Arc::new(Slot {
-        state: Mutex::new(State::Waiting),
-        changed: Condvar::new(),
-    });
+    let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), changed: Condvar::new() });
     (Reply(Arc::clone(&slot)), Pending(slot))
 }
 

@@ -13,29 +13,17 @@ use crate::writer::command::{Cancelled, How, QueueSettings, Settle, Start};
 impl Batch<'_, '_> {
     /// Settles the lease, and serves the claim that came with it in the same commit.
     pub(super) fn settle(&mut self, settle: Settle) -> Result<(), StorageError> {
-        let Settle {
-            token,
-            class,
-            how,
-            reply,
-            then,
-        } = settle;
+        let Settle { token, class, how, reply, then } = settle;
         let now = self.time.now;
         let event = match how {
             How::Complete { result } => Event::Complete { token, result },
             How::Fail(failure) => Event::Fail { token, failure },
             How::Snooze(Start::Now) => Event::Snooze { token, until: now },
-            How::Snooze(Start::AfterMs(ms)) => Event::Snooze {
-                token,
-                until: now.plus_ms(ms),
-            },
+            How::Snooze(Start::AfterMs(ms)) => Event::Snooze { token, until: now.plus_ms(ms) },
             How::Snooze(Start::At(until)) => Event::Snooze { token, until },
             How::Release => Event::Release { token },
         };
-        let stale = |current| SettleError::StaleLease {
-            presented: token,
-            current,
-        };
+        let stale = |current| SettleError::StaleLease { presented: token, current };
         let outcome = match job_store::read(&*self.rows, token.job)? {
             None => Err(stale(None)),
             Some(job) => match self.plan(&job, event)? {
@@ -70,16 +58,9 @@ impl Batch<'_, '_> {
                 if requested {
                     self.core.leases.request_cancel(id);
                 }
-                Ok(if requested {
-                    Cancelled::Requested
-                } else {
-                    Cancelled::Now
-                })
+                Ok(if requested { Cancelled::Requested } else { Cancelled::Now })
             }
-            Err(_) => Err(CancelError::WrongState {
-                job: id,
-                state: job.state.name(),
-            }),
+            Err(_) => Err(CancelError::WrongState { job: id, state: job.state.name() }),
         })
     }
 
@@ -89,10 +70,7 @@ impl Batch<'_, '_> {
             return Ok(Err(CancelError::NotFound { job: id }));
         };
         if !matches!(job.state, State::Dead(_)) {
-            return Ok(Err(CancelError::WrongState {
-                job: id,
-                state: job.state.name(),
-            }));
+            return Ok(Err(CancelError::WrongState { job: id, state: job.state.name() }));
         }
         self.remove(&job)?;
         self.core.books.count(job.class, Flow::Discarded);
@@ -109,10 +87,7 @@ impl Batch<'_, '_> {
         let is_new = |policy: &JobPolicy| registry.policy_id(policy).is_none();
         let new_policy = settings.policy.as_ref().is_some_and(is_new);
         if let Err(full) = registry.room(usize::from(new_queue), 0, usize::from(new_policy)) {
-            return Ok(Err(QueueError::TooMany {
-                what: full.what,
-                count_max: full.count_max,
-            }));
+            return Ok(Err(QueueError::TooMany { what: full.what, count_max: full.count_max }));
         }
         let id = registry.intern_queue(self.rows, &settings.name)?;
         let policy = match &settings.policy {

@@ -41,10 +41,9 @@ impl Batch<'_, '_> {
         for (name, value) in &rows {
             let (_, id) = key::read_timed(name)?;
             let planned = match self.read_job(id)? {
-                Ok(job) if key::state(&job).as_ref() == Some(name) => self
-                    .plan(&job, Event::Due)?
-                    .map(|step| (job, step))
-                    .map_err(|_| unfit()),
+                Ok(job) if key::state(&job).as_ref() == Some(name) => {
+                    self.plan(&job, Event::Due)?.map(|step| (job, step)).map_err(|_| unfit())
+                }
                 Ok(_) => Err(unfit()),
                 Err(error) => Err(error),
             };
@@ -75,10 +74,7 @@ impl Batch<'_, '_> {
                 continue;
             };
             let deadline_exceeded = end.deadline_exceeded;
-            let event = Event::Expire {
-                token: end.token,
-                deadline_exceeded,
-            };
+            let event = Event::Expire { token: end.token, deadline_exceeded };
             if let Ok(step) = self.plan(&job, event)? {
                 report.expired += 1;
                 report.died += u64::from(step.job.state.name() == JobState::Dead);
@@ -109,11 +105,7 @@ impl Batch<'_, '_> {
 
     fn prune_windows(&mut self) -> Result<(), StorageError> {
         if self.core.prune_windows {
-            let oldest = self
-                .time
-                .now
-                .minute()
-                .saturating_sub(counter::WINDOW_MINUTES);
+            let oldest = self.time.now.minute().saturating_sub(counter::WINDOW_MINUTES);
             let pruned = counter::prune_windows(self.rows, oldest, SLICE)?;
             self.core.prune_windows = pruned == SLICE;
         }
@@ -127,17 +119,14 @@ impl Batch<'_, '_> {
         from: &[u8],
         report: &mut SweepReport,
     ) -> Result<Option<Vec<u8>>, StorageError> {
-        let rows = self
-            .rows
-            .range(TableId::Leased, from, &[u8::MAX; 17], SLICE)?;
+        let rows = self.rows.range(TableId::Leased, from, &[u8::MAX; 17], SLICE)?;
         for (name, value) in &rows {
             let (_, id): (Timestamp, JobId) = key::read_timed(name)?;
             let (class, lane, _): (Class, Lane, Instance) = record::decode(value)?;
             let planned = match self.read_job(id)? {
-                Ok(job) if key::state(&job).as_ref() == Some(name) => self
-                    .plan(&job, Event::Crash)?
-                    .map(|step| (job, step))
-                    .map_err(|_| unfit()),
+                Ok(job) if key::state(&job).as_ref() == Some(name) => {
+                    self.plan(&job, Event::Crash)?.map(|step| (job, step)).map_err(|_| unfit())
+                }
                 Ok(_) => Err(unfit()),
                 Err(error) => Err(error),
             };
@@ -153,14 +142,11 @@ impl Batch<'_, '_> {
                 }
             }
         }
-        Ok(rows
-            .last()
-            .filter(|_| rows.len() == SLICE)
-            .map(|(name, _)| {
-                let mut next = name.clone();
-                next.push(0);
-                next
-            }))
+        Ok(rows.last().filter(|_| rows.len() == SLICE).map(|(name, _)| {
+            let mut next = name.clone();
+            next.push(0);
+            next
+        }))
     }
 }
 

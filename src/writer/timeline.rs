@@ -28,11 +28,7 @@ impl Timeline {
     /// Goes on from the latest committed time, or from the wall clock if that is later.
     pub(super) fn new(clock: &dyn Clock, latest: Timestamp) -> Self {
         let wall = clock.wall();
-        Self {
-            now: wall.max(latest),
-            wall,
-            monotonic_ms: clock.monotonic_ms(),
-        }
+        Self { now: wall.max(latest), wall, monotonic_ms: clock.monotonic_ms() }
     }
 
     /// The store's time at the last look.
@@ -48,10 +44,6 @@ impl Timeline {
         self.wall = wall;
         self.monotonic_ms = monotonic_ms;
         let jump_ms = if ahead_ms > JUMP_MS { ahead_ms } else { 0 };
-        Reading {
-            now: self.now,
-            monotonic_ms,
-            jump_ms,
-        }
+        Reading { now: self.now, monotonic_ms, jump_ms }
     }
 }

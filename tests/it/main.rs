@@ -1,5 +1,13 @@
 //! The fast integration tests, in one binary. Named after the promise (P4) or the case (O-01) they
 //! hold to.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what went wrong by panicking"
+)]
 
 mod cases;
 mod support;
+mod tidy;

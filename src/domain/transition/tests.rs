@@ -19,29 +19,16 @@ fn policy() -> JobPolicy {
 }
 
 fn context(policy: &JobPolicy) -> Context<'_> {
-    Context {
-        policy,
-        now: NOW,
-        seed: 7,
-        seq: SEQ,
-        queue: "charges",
-        kind: "charge",
-    }
+    Context { policy, now: NOW, seed: 7, seq: SEQ, queue: "charges", kind: "charge" }
 }
 
 fn job(state: State) -> Job {
     Job {
         id: JobId::new(9),
-        class: Class {
-            queue: QueueId::new(0),
-            kind: KindId::new(0),
-        },
+        class: Class { queue: QueueId::new(0), kind: KindId::new(0) },
         policy: PolicyId::new(0),
         priority: 100,
-        key: Some(KeyClaim {
-            key: "charge:O-194".into(),
-            hash: RequestHash([7; 16]),
-        }),
+        key: Some(KeyClaim { key: "charge:O-194".into(), hash: RequestHash([7; 16]) }),
         payload: Payload::Inline(Blob(b"{}".to_vec())),
         enqueued_at: Timestamp::from_millis(900_000),
         deliveries: 3,
@@ -55,11 +42,7 @@ fn job(state: State) -> Job {
 }
 
 fn ready(lane: Lane) -> Ready {
-    Ready {
-        lane,
-        seq: 9,
-        since: Timestamp::from_millis(900_000),
-    }
+    Ready { lane, seq: 9, since: Timestamp::from_millis(900_000) }
 }
 
 fn lease(lane: Lane) -> Lease {
@@ -81,10 +64,7 @@ fn leased(lane: Lane, change: impl FnOnce(&mut Job)) -> Job {
 }
 
 fn tombstone() -> Tombstone {
-    Tombstone {
-        key_until: NOW.plus_ms(10),
-        row_until: NOW.plus_ms(10),
-    }
+    Tombstone { key_until: NOW.plus_ms(10), row_until: NOW.plus_ms(10) }
 }
 
 fn dead() -> Dead {
@@ -104,37 +84,14 @@ fn dead() -> Dead {
 /// Every state, and every situation within a state in which some event ends differently.
 fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
     let quarantine = policy().on_unknown(OnUnknown::Quarantine);
-    let done = Done {
-        at: NOW,
-        claimed_at: NOW,
-        worker: "w".into(),
-        result: None,
-        tombstone: tombstone(),
-    };
+    let done =
+        Done { at: NOW, claimed_at: NOW, worker: "w".into(), result: None, tombstone: tombstone() };
     let due = Timestamp::from_millis(999_000);
     vec![
         ("ready", job(State::Ready(ready(Lane::Fresh))), policy()),
-        (
-            "ready, suspect",
-            job(State::Ready(ready(Lane::Suspect))),
-            policy(),
-        ),
-        (
-            "delayed",
-            job(State::Delayed(Delayed {
-                lane: Lane::Fresh,
-                due,
-            })),
-            policy(),
-        ),
-        (
-            "delayed, retry",
-            job(State::Delayed(Delayed {
-                lane: Lane::Retry,
-                due,
-            })),
-            policy(),
-        ),
+        ("ready, suspect", job(State::Ready(ready(Lane::Suspect))), policy()),
+        ("delayed", job(State::Delayed(Delayed { lane: Lane::Fresh, due })), policy()),
+        ("delayed, retry", job(State::Delayed(Delayed { lane: Lane::Retry, due })), policy()),
         ("leased", leased(Lane::Fresh, |_| {}), policy()),
         (
             "leased, each class one short of its budget",
@@ -156,16 +113,8 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
             leased(Lane::Retry, |job| job.cycle.attempts = 11),
             policy(),
         ),
-        (
-            "leased, suspect",
-            leased(Lane::Suspect, |job| job.cycle.crashed = 1),
-            policy(),
-        ),
-        (
-            "leased, unknown outcomes forbidden",
-            leased(Lane::Fresh, |_| {}),
-            quarantine,
-        ),
+        ("leased, suspect", leased(Lane::Suspect, |job| job.cycle.crashed = 1), policy()),
+        ("leased, unknown outcomes forbidden", leased(Lane::Fresh, |_| {}), quarantine),
         (
             "leased, cancel requested",
             leased(Lane::Fresh, |job| {
@@ -179,78 +128,33 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
         ("done", job(State::Done(done)), policy()),
         (
             "cancelled",
-            job(State::Cancelled(Cancelled {
-                at: NOW,
-                tombstone: tombstone(),
-            })),
+            job(State::Cancelled(Cancelled { at: NOW, tombstone: tombstone() })),
             policy(),
         ),
     ]
 }
 
 fn events() -> Vec<(&'static str, Event)> {
-    let token = Token {
-        job: JobId::new(9),
-        delivery: 3,
-    };
-    let old = Token {
-        job: JobId::new(9),
-        delivery: 2,
-    };
+    let token = Token { job: JobId::new(9), delivery: 3 };
+    let old = Token { job: JobId::new(9), delivery: 2 };
     let fail = |failure: Failure| Event::Fail { token, failure };
     let minute = std::time::Duration::from_secs(60);
-    let claimant = Claimant {
-        instance: Instance::new(5),
-        worker: "w".into(),
-        version: String::new(),
-    };
+    let claimant =
+        Claimant { instance: Instance::new(5), worker: "w".into(), version: String::new() };
     vec![
         ("claim", Event::Claim(claimant)),
         ("due", Event::Due),
-        (
-            "complete",
-            Event::Complete {
-                token,
-                result: None,
-            },
-        ),
-        (
-            "complete with an old token",
-            Event::Complete {
-                token: old,
-                result: None,
-            },
-        ),
+        ("complete", Event::Complete { token, result: None }),
+        ("complete with an old token", Event::Complete { token: old, result: None }),
         ("fail permanent", fail(Failure::permanent("E"))),
         ("fail transient", fail(Failure::transient("E"))),
-        (
-            "fail throttled",
-            fail(Failure::throttled("E").retry_after(minute)),
-        ),
+        ("fail throttled", fail(Failure::throttled("E").retry_after(minute))),
         ("fail ambiguous", fail(Failure::ambiguous("E"))),
-        (
-            "snooze",
-            Event::Snooze {
-                token,
-                until: NOW.plus_ms(5_000),
-            },
-        ),
+        ("snooze", Event::Snooze { token, until: NOW.plus_ms(5_000) }),
         ("snooze to the past", Event::Snooze { token, until: NOW }),
         ("release", Event::Release { token }),
-        (
-            "lease ends",
-            Event::Expire {
-                token,
-                deadline_exceeded: false,
-            },
-        ),
-        (
-            "deadline passes",
-            Event::Expire {
-                token,
-                deadline_exceeded: true,
-            },
-        ),
+        ("lease ends", Event::Expire { token, deadline_exceeded: false }),
+        ("deadline passes", Event::Expire { token, deadline_exceeded: true }),
         ("process dies", Event::Crash),
         ("cancel", Event::Cancel),
     ]
@@ -265,19 +169,11 @@ fn describe(outcome: &Result<Step, Refused>) -> String {
     };
     let mut text = match &step.job.state {
         State::Ready(ready) => {
-            let place = if ready.seq == SEQ {
-                "end of the line"
-            } else {
-                "old place"
-            };
+            let place = if ready.seq == SEQ { "end of the line" } else { "old place" };
             format!("ready {}, {place}", ready.lane.name())
         }
         State::Delayed(delayed) => {
-            format!(
-                "delayed {} for {} ms",
-                delayed.lane.name(),
-                delayed.due.ms_since(NOW)
-            )
+            format!("delayed {} for {} ms", delayed.lane.name(), delayed.due.ms_since(NOW))
         }
         State::Leased(lease) if lease.cancel_requested => "leased, cancel requested".into(),
         State::Leased(_) => "leased".into(),
@@ -318,10 +214,7 @@ fn transitions_are_as_reviewed() {
         std::fs::write(path, &table).unwrap();
     }
     let reviewed = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(
-        table, reviewed,
-        "the table changed: look at it, then bless it"
-    );
+    assert_eq!(table, reviewed, "the table changed: look at it, then bless it");
 }
 
 fn any_failure() -> impl Strategy<Value = Failure> {

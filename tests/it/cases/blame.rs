@@ -43,11 +43,7 @@ fn p_12_nine_bystanders_end_done_and_the_culprit_dead_after_three_starts() {
     let jobs = Redrive::open(&path).unwrap();
     let mut ids = BTreeMap::new();
     for number in 0..10 {
-        let payload = if number == 4 {
-            "poison".to_owned()
-        } else {
-            format!("good {number}")
-        };
+        let payload = if number == 4 { "poison".to_owned() } else { format!("good {number}") };
         let policy = redrive::JobPolicy::new().keep_finished(secs(3600));
         let job = NewJob::new("q", "k").bytes(payload.clone()).policy(policy);
         ids.insert(payload, jobs.enqueue(job).unwrap().job());
@@ -60,9 +56,7 @@ fn p_12_nine_bystanders_end_done_and_the_culprit_dead_after_three_starts() {
         runs += 1;
         assert!(runs <= 5, "it does not end");
         let output = child("cases::blame::p_12_child", &path).output().unwrap();
-        starts += String::from_utf8_lossy(&output.stdout)
-            .matches("start poison")
-            .count();
+        starts += String::from_utf8_lossy(&output.stdout).matches("start poison").count();
         if output.status.success() {
             break;
         }
@@ -74,11 +68,7 @@ fn p_12_nine_bystanders_end_done_and_the_culprit_dead_after_three_starts() {
         if payload == "poison" {
             assert_eq!((info.state, info.deliveries), (JobState::Dead, 3));
         } else {
-            assert_eq!(
-                (info.state, info.attempts),
-                (JobState::Done, 0),
-                "{payload}: {info:?}"
-            );
+            assert_eq!((info.state, info.attempts), (JobState::Done, 0), "{payload}: {info:?}");
         }
     }
     check(&jobs);
@@ -99,10 +89,7 @@ fn p_12_one_suspect_at_a_time_in_the_whole_store() {
     // As a process that dies: the leases are never given back.
     leases.into_iter().for_each(std::mem::forget);
     bench.jobs.clone().close().unwrap();
-    bench.jobs = Options::new()
-        .clock(bench.clock.clone())
-        .open(&bench.path)
-        .unwrap();
+    bench.jobs = Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
     assert_eq!(bench.jobs.recovered().expired, 6);
     bench.add("fresh");
 

@@ -12,23 +12,12 @@ fn remembered() -> NewJob {
 /// However the delivery ends after the request, there is no retry, and one final state.
 #[test]
 fn o_17_no_retry_after_a_cancel_request() {
-    for end in [
-        "complete",
-        "fail",
-        "lease ends",
-        "snooze",
-        "release",
-        "crash",
-    ] {
+    for end in ["complete", "fail", "lease ends", "snooze", "release", "crash"] {
         let mut bench = Bench::new();
         let id = bench.add_with(remembered());
         let lease = bench.claim_one();
         assert_eq!(bench.jobs.cancel(id).unwrap(), Cancelled::Requested);
-        assert_eq!(
-            bench.jobs.cancel(id).unwrap(),
-            Cancelled::Requested,
-            "asking twice is no harm"
-        );
+        assert_eq!(bench.jobs.cancel(id).unwrap(), Cancelled::Requested, "asking twice is no harm");
         if end != "crash" {
             assert!(lease.heartbeat().unwrap().cancel_requested);
         }
@@ -48,16 +37,10 @@ fn o_17_no_retry_after_a_cancel_request() {
             }
         }
         let info = bench.jobs.job(id).unwrap().unwrap();
-        let expected = if end == "complete" {
-            JobState::Done
-        } else {
-            JobState::Cancelled
-        };
+        let expected = if end == "complete" { JobState::Done } else { JobState::Cancelled };
         assert_eq!(info.state, expected, "{end}");
-        let requested = info
-            .history
-            .iter()
-            .any(|entry| entry.event == redrive::HistoryEvent::CancelRequested);
+        let requested =
+            info.history.iter().any(|entry| entry.event == redrive::HistoryEvent::CancelRequested);
         assert!(requested, "both facts are recorded: {info:#?}");
         bench.advance(3_000);
         bench.jobs.sweep().unwrap();
@@ -83,22 +66,12 @@ fn o_17_cancel_races_claim() {
             (Cancelled::Now, None) => outcomes[0] += 1,
             (Cancelled::Requested, Some(lease)) => {
                 outcomes[1] += 1;
-                assert_eq!(
-                    lease.fail(Failure::transient("E")).unwrap(),
-                    JobState::Cancelled
-                );
+                assert_eq!(lease.fail(Failure::transient("E")).unwrap(), JobState::Cancelled);
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(
-            bench.jobs.job(id).unwrap().unwrap().state,
-            JobState::Cancelled
-        );
+        assert_eq!(bench.jobs.job(id).unwrap().unwrap().state, JobState::Cancelled);
     }
-    assert_eq!(
-        bench.jobs.stats().unwrap().total.cancelled,
-        1_000,
-        "{outcomes:?}"
-    );
+    assert_eq!(bench.jobs.stats().unwrap().total.cancelled, 1_000, "{outcomes:?}");
     bench.check();
 }

@@ -9,10 +9,7 @@ fn fill(bench: &Bench, kind: &str, count: usize) {
     while left > 0 {
         let batch = left.min(10_000);
         let jobs = vec![NewJob::new("q", kind); batch];
-        bench
-            .jobs
-            .enqueue_many(jobs, redrive::BatchRule::PerItem)
-            .unwrap();
+        bench.jobs.enqueue_many(jobs, redrive::BatchRule::PerItem).unwrap();
         left -= batch;
     }
 }

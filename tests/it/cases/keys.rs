@@ -47,9 +47,7 @@ fn o_09_a_key_is_released_by_its_owner_only() {
 #[test]
 fn o_09_an_old_row_that_expires_leaves_the_new_owner_alone() {
     let bench = Bench::new();
-    let policy = JobPolicy::new()
-        .keep_key_after_done(secs(10))
-        .keep_finished(secs(100));
+    let policy = JobPolicy::new().keep_key_after_done(secs(10)).keep_finished(secs(100));
     let first = bench.add_with(keyed(policy));
     bench.claim_one().complete().unwrap();
     bench.advance(11);
@@ -58,10 +56,7 @@ fn o_09_an_old_row_that_expires_leaves_the_new_owner_alone() {
     while bench.jobs.job(first).unwrap().is_some() {
         bench.jobs.sweep().unwrap();
     }
-    assert_eq!(
-        duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))).0,
-        second
-    );
+    assert_eq!(duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))).0, second);
     bench.check();
 }
 
@@ -72,15 +67,9 @@ fn o_10_one_key_never_holds_up_the_others() {
     let bench = Bench::new();
     let first = bench.add_with(keyed(every_second()));
     bench.claim_one().fail(Failure::transient("E")).unwrap();
-    assert_eq!(
-        duplicate_of(bench.jobs.enqueue(keyed(every_second()))),
-        (first, JobState::Delayed)
-    );
+    assert_eq!(duplicate_of(bench.jobs.enqueue(keyed(every_second()))), (first, JobState::Delayed));
     let others = (0..100).map(|n| NewJob::new("q", "k").key(format!("other {n}")));
-    let outcomes = bench
-        .jobs
-        .enqueue_many(others, redrive::BatchRule::PerItem)
-        .unwrap();
+    let outcomes = bench.jobs.enqueue_many(others, redrive::BatchRule::PerItem).unwrap();
     assert!(outcomes.iter().all(Result::is_ok));
     bench.advance(1);
     bench.jobs.sweep().unwrap();
@@ -127,11 +116,7 @@ fn p_07_a_duplicate_names_the_owner_its_state_and_its_result() {
     bench.jobs.sweep().unwrap();
     bench.claim_one().complete_with("receipt").unwrap();
     match again().unwrap() {
-        Enqueued::Duplicate {
-            of,
-            state: JobState::Done,
-            result,
-        } => {
+        Enqueued::Duplicate { of, state: JobState::Done, result } => {
             assert_eq!((of, result.as_deref()), (id, Some(b"receipt".as_slice())));
         }
         other => panic!("{other:?}"),
@@ -142,13 +127,7 @@ fn p_07_a_duplicate_names_the_owner_its_state_and_its_result() {
     bench.advance(100);
     bench.add_with(keyed(every_second()));
     let total = bench.jobs.stats().unwrap().total;
-    assert_eq!(
-        (
-            total.flow("duplicates_suppressed"),
-            total.flow("key_conflicts")
-        ),
-        (4, 4)
-    );
+    assert_eq!((total.flow("duplicates_suppressed"), total.flow("key_conflicts")), (4, 4));
     bench.check();
 }
 
@@ -158,17 +137,11 @@ fn p_07_a_key_outlives_any_wait_of_its_job() {
     let bench = Bench::new();
     let id = bench.add_with(keyed(JobPolicy::new()));
     bench.advance(365 * 86_400);
-    assert_eq!(
-        duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))),
-        (id, JobState::Ready)
-    );
+    assert_eq!(duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))), (id, JobState::Ready));
     bench.claim_one().fail(Failure::permanent("E")).unwrap();
     bench.advance(365 * 86_400);
     bench.jobs.sweep().unwrap();
-    assert_eq!(
-        duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))),
-        (id, JobState::Dead)
-    );
+    assert_eq!(duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))), (id, JobState::Dead));
     bench.check();
 }
 
@@ -184,27 +157,15 @@ fn p_02_all_or_nothing_is_what_it_says() {
             NewJob::new("q", "k").bytes("2"),
         ]
     };
-    let outcomes = bench
-        .jobs
-        .enqueue_many(call(), redrive::BatchRule::AllOrNothing)
-        .unwrap();
-    assert!(matches!(
-        outcomes[0],
-        Err(EnqueueError::Withheld { refused: 1 })
-    ));
+    let outcomes = bench.jobs.enqueue_many(call(), redrive::BatchRule::AllOrNothing).unwrap();
+    assert!(matches!(outcomes[0], Err(EnqueueError::Withheld { refused: 1 })));
     assert!(matches!(outcomes[1], Err(EnqueueError::KeyConflict { .. })));
     assert_eq!(bench.jobs.stats().unwrap().total.ready, 1);
-    let outcomes = bench
-        .jobs
-        .enqueue_many(call(), redrive::BatchRule::PerItem)
-        .unwrap();
+    let outcomes = bench.jobs.enqueue_many(call(), redrive::BatchRule::PerItem).unwrap();
     assert!(outcomes[0].is_ok() && outcomes[1].is_err() && outcomes[2].is_ok());
     assert_eq!(bench.jobs.stats().unwrap().total.ready, 3);
     let clash = [("x", "1"), ("x", "2")].map(|(key, b)| NewJob::new("q", "k").bytes(b).key(key));
-    let outcomes = bench
-        .jobs
-        .enqueue_many(clash, redrive::BatchRule::AllOrNothing)
-        .unwrap();
+    let outcomes = bench.jobs.enqueue_many(clash, redrive::BatchRule::AllOrNothing).unwrap();
     assert!(outcomes.iter().all(Result::is_err));
     assert_eq!(bench.jobs.stats().unwrap().total.ready, 3);
     bench.check();

@@ -16,16 +16,12 @@ fn o_15_unknown_kinds_stay_ready_and_are_shown() {
             std::thread::yield_now();
         }
     };
-    let old_build = Workers::new(&bench.jobs)
-        .queue("q", 2)
-        .handle("old", |_| Ok(Completion::new()));
+    let old_build =
+        Workers::new(&bench.jobs).queue("q", 2).handle("old", |_| Ok(Completion::new()));
     let old_build = old_build.start().unwrap();
     done(5);
     let unknown = old_build.unknown_kinds().unwrap();
-    assert_eq!(
-        unknown.into_iter().collect::<Vec<_>>(),
-        [("new".to_owned(), 5)]
-    );
+    assert_eq!(unknown.into_iter().collect::<Vec<_>>(), [("new".to_owned(), 5)]);
     old_build.shutdown(secs(60));
     let stats = bench.jobs.stats().unwrap();
     let new = &stats.queues["q"].kinds["new"];

@@ -19,26 +19,19 @@ fn o_03_an_ended_lease_of_an_unknown_kind_goes_back() {
     let id = bench.add_with(NewJob::new("q", "b").policy(policy));
     std::mem::forget(bench.claim_one());
     bench.reopen();
-    let only_a = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("a", |_| Ok(Completion::new()));
+    let only_a = Workers::new(&bench.jobs).queue("q", 1).handle("a", |_| Ok(Completion::new()));
     let only_a = only_a.start().unwrap();
     bench.advance(20);
     bench.jobs.sweep().unwrap();
     let info = bench.jobs.job(id).unwrap().unwrap();
-    assert_eq!(
-        (info.state, info.deliveries, info.crashes),
-        (JobState::Ready, 1, 1)
-    );
+    assert_eq!((info.state, info.deliveries, info.crashes), (JobState::Ready, 1, 1));
     only_a.shutdown(secs(0));
 
     let (done, finished) = mpsc::channel();
-    let with_b = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("b", move |job| {
-            done.send(job.delivery()).unwrap();
-            Ok(Completion::new())
-        });
+    let with_b = Workers::new(&bench.jobs).queue("q", 1).handle("b", move |job| {
+        done.send(job.delivery()).unwrap();
+        Ok(Completion::new())
+    });
     let with_b = with_b.start().unwrap();
     assert_eq!(finished.recv().unwrap(), 2);
     with_b.shutdown(secs(60));
@@ -121,12 +114,7 @@ fn o_04_a_stuck_handler_loses_its_lease_at_the_deadline() {
         // The beat thread and the writer get their turn.
         bench.jobs.sweep().unwrap();
     }
-    while bench
-        .jobs
-        .job(stuck)
-        .unwrap()
-        .is_some_and(|job| job.history.is_empty())
-    {
+    while bench.jobs.job(stuck).unwrap().is_some_and(|job| job.history.is_empty()) {
         bench.jobs.sweep().unwrap();
     }
     // It was delivered again to the other thread, with its outcome marked as unknown.
@@ -161,10 +149,7 @@ fn o_05_after_a_sleep_the_old_lease_is_fenced() {
     assert!(taker.token().delivery > sleeper.token().delivery);
 
     let before = bench.jobs.job(id).unwrap();
-    assert!(matches!(
-        sleeper.heartbeat(),
-        Err(SettleError::StaleLease { .. })
-    ));
+    assert!(matches!(sleeper.heartbeat(), Err(SettleError::StaleLease { .. })));
     let token = sleeper.token();
     let stale = |outcome: Result<JobState, SettleError>| match outcome {
         Err(SettleError::StaleLease { presented, current }) => {
@@ -176,20 +161,8 @@ fn o_05_after_a_sleep_the_old_lease_is_fenced() {
     stale(sleeper.twin().fail(Failure::permanent("late")));
     stale(sleeper.twin().snooze(secs(1)));
     stale(sleeper.twin().release());
-    assert_eq!(
-        bench.jobs.job(id).unwrap(),
-        before,
-        "nothing changed, history included"
-    );
-    assert_eq!(
-        bench
-            .jobs
-            .stats()
-            .unwrap()
-            .total
-            .flow("stale_calls_refused"),
-        4
-    );
+    assert_eq!(bench.jobs.job(id).unwrap(), before, "nothing changed, history included");
+    assert_eq!(bench.jobs.stats().unwrap().total.flow("stale_calls_refused"), 4);
     taker.complete().unwrap();
     drop(sleeper);
     bench.check();
@@ -203,10 +176,7 @@ fn a_dropped_lease_is_released_uncharged() {
     bench.add("2");
     drop(bench.claim_one());
     let lease = bench.claim_one();
-    assert_eq!(
-        (lease.id(), lease.delivery(), lease.attempt()),
-        (first, 2, 1)
-    );
+    assert_eq!((lease.id(), lease.delivery(), lease.attempt()), (first, 2, 1));
     drop(lease);
     bench.jobs.sweep().unwrap();
     bench.check();
@@ -220,22 +190,17 @@ fn a_shutdown_gives_unfinished_work_back_uncharged() {
     let (started, start) = mpsc::channel();
     let (let_go, hold) = mpsc::channel::<()>();
     let hold = std::sync::Mutex::new(hold);
-    let workers = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("k", move |_| {
-            started.send(()).unwrap();
-            let _ = hold.lock().unwrap().recv();
-            Ok(Completion::new())
-        });
+    let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |_| {
+        started.send(()).unwrap();
+        let _ = hold.lock().unwrap().recv();
+        Ok(Completion::new())
+    });
     let workers = workers.start().unwrap();
     start.recv().unwrap();
     assert_eq!(workers.shutdown(secs(0)).given_back, 1);
     bench.jobs.sweep().unwrap();
     let info = bench.jobs.job(id).unwrap().unwrap();
-    assert_eq!(
-        (info.state, info.attempts, info.deliveries),
-        (JobState::Ready, 0, 1)
-    );
+    assert_eq!((info.state, info.attempts, info.deliveries), (JobState::Ready, 0, 1));
     let_go.send(()).unwrap();
     let lease = bench.jobs.claim(ClaimRequest::new("q")).unwrap().remove(0);
     assert_eq!(lease.delivery(), 2);

@@ -16,9 +16,7 @@ fn o_16_a_payload_over_the_limit_is_refused_and_nothing_written() {
         assert_eq!(bench.jobs.payload(id).unwrap().unwrap().len(), bytes);
     }
     let before = bench.jobs.stats().unwrap();
-    let refused = bench
-        .jobs
-        .enqueue(NewJob::new("never", "seen").bytes(vec![7; limit + 1]));
+    let refused = bench.jobs.enqueue(NewJob::new("never", "seen").bytes(vec![7; limit + 1]));
     match refused {
         Err(EnqueueError::PayloadTooLarge { bytes, bytes_max }) => {
             assert_eq!((bytes, bytes_max), (limit + 1, limit));
@@ -26,10 +24,7 @@ fn o_16_a_payload_over_the_limit_is_refused_and_nothing_written() {
         other => panic!("{other:?}"),
     }
     let after = bench.jobs.stats().unwrap();
-    assert_eq!(
-        (after.refused, after.queues, after.total),
-        (1, before.queues, before.total)
-    );
+    assert_eq!((after.refused, after.queues, after.total), (1, before.queues, before.total));
     for lease in bench.claim(2) {
         assert!(lease.payload().len() >= limit - 1);
         lease.complete().unwrap();
@@ -46,18 +41,12 @@ fn o_16_a_thousand_failures_leave_a_bounded_record() {
     let id = bench.add_with(NewJob::new("q", "k").policy(policy));
     for number in 0..1_000 {
         let text = format!("{number} {}", "x".repeat(100 * 1024));
-        bench
-            .claim_one()
-            .fail(Failure::transient("E").message(text))
-            .unwrap();
+        bench.claim_one().fail(Failure::transient("E").message(text)).unwrap();
         bench.clock.advance(std::time::Duration::from_millis(1));
         bench.jobs.sweep().unwrap();
     }
     let info = bench.jobs.job(id).unwrap().unwrap();
-    assert_eq!(
-        (info.deliveries, info.history.len(), info.history_dropped),
-        (1_000, 32, 968)
-    );
+    assert_eq!((info.deliveries, info.history.len(), info.history_dropped), (1_000, 32, 968));
     let deliveries: Vec<u32> = info
         .history
         .iter()
@@ -80,13 +69,7 @@ fn bad_names_and_counts_are_typed_and_write_nothing() {
     let long = "x".repeat(129);
     for (name, why) in [
         ("", BadName::Empty),
-        (
-            long.as_str(),
-            BadName::TooLong {
-                bytes: 129,
-                bytes_max: 128,
-            },
-        ),
+        (long.as_str(), BadName::TooLong { bytes: 129, bytes_max: 128 }),
         ("a\nb", BadName::ControlCharacter),
     ] {
         for job in [NewJob::new(name, "k"), NewJob::new("q", name)] {
@@ -102,10 +85,7 @@ fn bad_names_and_counts_are_typed_and_write_nothing() {
     }
     let key = "x".repeat(513);
     let job = NewJob::new("q", "k").key(key);
-    assert!(matches!(
-        bench.jobs.enqueue(job),
-        Err(EnqueueError::BadName { what: "key", .. })
-    ));
+    assert!(matches!(bench.jobs.enqueue(job), Err(EnqueueError::BadName { what: "key", .. })));
     for count in [0, 100_001] {
         let claim = bench.jobs.claim(ClaimRequest::new("q").up_to(count));
         assert!(matches!(claim, Err(ClaimError::BadCount { .. })));
@@ -140,33 +120,20 @@ fn p_14_what_cannot_be_opened_is_named_and_left_alone() {
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name} was changed");
         error
     };
-    assert!(matches!(
-        Redrive::open(dir.path()),
-        Err(OpenError::IsDirectory { .. })
-    ));
+    assert!(matches!(Redrive::open(dir.path()), Err(OpenError::IsDirectory { .. })));
     assert!(matches!(open("empty", b""), OpenError::Empty { .. }));
-    assert!(matches!(
-        open("text", b"a text of some length"),
-        OpenError::Foreign { .. }
-    ));
-    assert!(matches!(
-        open("short", b"redb\x1a"),
-        OpenError::Damaged { .. }
-    ));
+    assert!(matches!(open("text", b"a text of some length"), OpenError::Foreign { .. }));
+    assert!(matches!(open("short", b"redb\x1a"), OpenError::Damaged { .. }));
 
     let path = dir.path().join("real.redb");
     let jobs = Redrive::open(&path).unwrap();
-    jobs.enqueue(NewJob::new("q", "k").bytes(vec![1; 100_000]))
-        .unwrap();
+    jobs.enqueue(NewJob::new("q", "k").bytes(vec![1; 100_000])).unwrap();
     assert!(matches!(Redrive::open(&path), Err(OpenError::InUse { .. })));
     jobs.close().unwrap();
     let whole = std::fs::read(&path).unwrap();
     for part in [320, 4096, whole.len() / 2, whole.len() - 4096] {
         let error = open("cut", &whole[..part]);
-        assert!(
-            matches!(error, OpenError::Damaged { .. }),
-            "{part}: {error:?}"
-        );
+        assert!(matches!(error, OpenError::Damaged { .. }), "{part}: {error:?}");
     }
 
     let foreign = dir.path().join("foreign.redb");
@@ -174,10 +141,7 @@ fn p_14_what_cannot_be_opened_is_named_and_left_alone() {
     database.begin_write().unwrap().commit().unwrap();
     drop(database);
     let bytes = std::fs::read(&foreign).unwrap();
-    assert!(matches!(
-        open("foreign2", &bytes),
-        OpenError::Foreign { .. }
-    ));
+    assert!(matches!(open("foreign2", &bytes), OpenError::Foreign { .. }));
 
     let newer = dir.path().join("newer.redb");
     Redrive::open(&newer).unwrap().close().unwrap();
@@ -186,35 +150,21 @@ fn p_14_what_cannot_be_opened_is_named_and_left_alone() {
     {
         let definition = redb::TableDefinition::<&[u8], &[u8]>::new("redrive/meta");
         let mut meta = transaction.open_table(definition).unwrap();
-        meta.insert(b"format".as_slice(), b"redrive\0\x02\0\0\0".as_slice())
-            .unwrap();
+        meta.insert(b"format".as_slice(), b"redrive\0\x02\0\0\0".as_slice()).unwrap();
     }
     transaction.commit().unwrap();
     drop(database);
     let bytes = std::fs::read(&newer).unwrap();
-    assert!(matches!(
-        open("newer2", &bytes),
-        OpenError::Newer {
-            found: 2,
-            supported: 1,
-            ..
-        }
-    ));
+    assert!(matches!(open("newer2", &bytes), OpenError::Newer { found: 2, supported: 1, .. }));
 
     let in_nowhere = dir.path().join("no/such/dir/jobs.redb");
     assert!(matches!(Redrive::open(in_nowhere), Err(OpenError::Storage(error)) if error.is_io()));
-    let zero = Options::new()
-        .payload_bytes_max(0)
-        .open(dir.path().join("never"));
+    let zero = Options::new().payload_bytes_max(0).open(dir.path().join("never"));
     assert!(matches!(zero, Err(OpenError::BadOption { .. })));
     assert!(!dir.path().join("never").exists());
     let leftovers = std::fs::read_dir(dir.path()).unwrap();
     let creating = |name: &str| name.contains(".creating-");
-    assert!(
-        leftovers
-            .flatten()
-            .all(|entry| !creating(&entry.file_name().to_string_lossy()))
-    );
+    assert!(leftovers.flatten().all(|entry| !creating(&entry.file_name().to_string_lossy())));
 }
 
 /// After a close every call says so, and waiting claims are answered.

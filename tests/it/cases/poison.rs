@@ -28,30 +28,17 @@ fn o_01_a_job_that_kills_its_process_runs_out_of_budget() {
     let path = dir.path().join("jobs.redb");
     let jobs = Redrive::open(&path).unwrap();
     let policy = JobPolicy::new().max_deliveries(3);
-    let job = jobs
-        .enqueue(NewJob::new("q", "k").policy(policy))
-        .unwrap()
-        .job();
+    let job = jobs.enqueue(NewJob::new("q", "k").policy(policy)).unwrap().job();
     jobs.close().unwrap();
 
     let mut starts = 0;
     for restart in 1..=10 {
         let output = child("cases::poison::o_01_child", &path).output().unwrap();
-        starts += String::from_utf8_lossy(&output.stdout)
-            .matches("start ")
-            .count();
-        assert_eq!(
-            output.status.success(),
-            restart > 3,
-            "restart {restart}: {output:?}"
-        );
+        starts += String::from_utf8_lossy(&output.stdout).matches("start ").count();
+        assert_eq!(output.status.success(), restart > 3, "restart {restart}: {output:?}");
         if restart == 1 {
             let jobs = Redrive::open(&path).unwrap();
-            assert_eq!(
-                jobs.job(job).unwrap().unwrap().state,
-                JobState::Ready,
-                "not stuck"
-            );
+            assert_eq!(jobs.job(job).unwrap().unwrap().state, JobState::Ready, "not stuck");
         }
     }
     assert_eq!(starts, 3);
@@ -61,18 +48,9 @@ fn o_01_a_job_that_kills_its_process_runs_out_of_budget() {
     let info = jobs.job(job).unwrap().unwrap();
     let dead = info.dead.unwrap();
     assert_eq!((info.state, info.deliveries), (JobState::Dead, 3));
-    assert_eq!(
-        (dead.class, dead.reason),
-        (FailureClass::Crashed, DeathReason::ClassBudget)
-    );
+    assert_eq!((dead.class, dead.reason), (FailureClass::Crashed, DeathReason::ClassBudget));
     let crashes = info.history.iter().filter(|entry| {
-        matches!(
-            entry.event,
-            HistoryEvent::DeliveryEnded {
-                end: DeliveryEnd::Crashed,
-                ..
-            }
-        )
+        matches!(entry.event, HistoryEvent::DeliveryEnded { end: DeliveryEnd::Crashed, .. })
     });
     assert_eq!(crashes.count(), 3);
 }
@@ -92,10 +70,7 @@ fn o_02_a_sweep_treats_each_job_on_its_own() {
     let states = ids.map(|id| bench.jobs.job(id).unwrap().unwrap().state);
     assert_eq!(states, [JobState::Ready, JobState::Dead, JobState::Ready]);
     let total = bench.jobs.stats().unwrap().total;
-    assert_eq!(
-        (total.flow("lease_expired"), total.flow("died_ambiguous")),
-        (3, 1)
-    );
+    assert_eq!((total.flow("lease_expired"), total.flow("died_ambiguous")), (3, 1));
     drop(leases);
     bench.check();
 }
@@ -133,30 +108,15 @@ fn p_09_a_permanent_failure_is_dead_at_once_with_evidence() {
     let id = bench.add_with(NewJob::new("q", "k").key("charge:1").bytes("{}"));
     let request = ClaimRequest::new("q").worker("till-3").version("2.4.0");
     let lease = bench.jobs.claim(request).unwrap().remove(0);
-    let failure = Failure::permanent("E_SCHEMA")
-        .message("field 7 missing")
-        .provider_ref("req-1");
+    let failure = Failure::permanent("E_SCHEMA").message("field 7 missing").provider_ref("req-1");
     assert_eq!(lease.fail(failure).unwrap(), JobState::Dead);
     let info = bench.jobs.job(id).unwrap().unwrap();
     let dead = info.dead.unwrap();
-    assert_eq!(
-        (dead.code.as_str(), dead.message.as_str()),
-        ("E_SCHEMA", "field 7 missing")
-    );
-    assert_eq!(
-        (dead.worker.as_str(), dead.version.as_str()),
-        ("till-3", "2.4.0")
-    );
+    assert_eq!((dead.code.as_str(), dead.message.as_str()), ("E_SCHEMA", "field 7 missing"));
+    assert_eq!((dead.worker.as_str(), dead.version.as_str()), ("till-3", "2.4.0"));
     assert_eq!(dead.provider_ref.as_deref(), Some("req-1"));
     assert!(dead.first_failed_at.is_some() && dead.cause != 0);
-    assert_eq!(
-        (info.history.len(), info.key.as_deref()),
-        (1, Some("charge:1"))
-    );
-    assert_eq!(
-        bench.jobs.payload(id).unwrap().unwrap(),
-        b"{}",
-        "the payload stays with the dead"
-    );
+    assert_eq!((info.history.len(), info.key.as_deref()), (1, Some("charge:1")));
+    assert_eq!(bench.jobs.payload(id).unwrap().unwrap(), b"{}", "the payload stays with the dead");
     bench.check();
 }

@@ -34,10 +34,7 @@ fn o_06_a_clock_set_forward_takes_no_live_lease() {
     let live = bench.claim_one();
     let later = NewJob::new("q", "later").delay(secs(12 * 3600));
     let jobs = vec![later; 1_500];
-    bench
-        .jobs
-        .enqueue_many(jobs, redrive::BatchRule::PerItem)
-        .unwrap();
+    bench.jobs.enqueue_many(jobs, redrive::BatchRule::PerItem).unwrap();
     bench.clock.jump_wall(secs(24 * 3600));
     bench.jobs.sweep().unwrap();
     live.heartbeat().unwrap();
@@ -47,10 +44,7 @@ fn o_06_a_clock_set_forward_takes_no_live_lease() {
         live.heartbeat().unwrap();
     }
     let total = bench.jobs.stats().unwrap().total;
-    assert_eq!(
-        (total.leased, total.ready, total.flow("lease_expired")),
-        (1, 1_500, 0)
-    );
+    assert_eq!((total.leased, total.ready, total.flow("lease_expired")), (1, 1_500, 0));
     live.complete().unwrap();
     bench.check();
 }
@@ -77,10 +71,7 @@ fn o_06_a_clock_set_back_over_a_restart_keeps_order_and_bounds() {
     assert_eq!(bench.jobs.claim(ClaimRequest::new("r")).unwrap().len(), 1);
     let info = bench.jobs.job(id).unwrap().unwrap();
     for entry in &info.history {
-        let HistoryEvent::DeliveryEnded {
-            claimed_at, end, ..
-        } = &entry.event
-        else {
+        let HistoryEvent::DeliveryEnded { claimed_at, end, .. } = &entry.event else {
             panic!("{entry:?}")
         };
         assert!(entry.at >= *claimed_at && *end == DeliveryEnd::Crashed);
@@ -95,12 +86,10 @@ fn o_07_a_long_delay_is_not_a_lost_job() {
     let policy = JobPolicy::new().lease(secs(5));
     bench.add_with(NewJob::new("q", "k").delay(secs(60)).policy(policy));
     let (done, finished) = mpsc::channel();
-    let workers = Workers::new(&bench.jobs)
-        .queue("q", 3)
-        .handle("k", move |job| {
-            done.send(job.delivery()).unwrap();
-            Ok(Completion::new())
-        });
+    let workers = Workers::new(&bench.jobs).queue("q", 3).handle("k", move |job| {
+        done.send(job.delivery()).unwrap();
+        Ok(Completion::new())
+    });
     let workers = workers.start().unwrap();
     for _ in 0..59 {
         bench.advance(1);
@@ -128,19 +117,13 @@ fn o_08_a_flood_of_due_jobs_comes_in_slices() {
     let mut added = 0;
     while added < count {
         let batch = vec![job.clone(); 5_000];
-        bench
-            .jobs
-            .enqueue_many(batch, redrive::BatchRule::PerItem)
-            .unwrap();
+        bench.jobs.enqueue_many(batch, redrive::BatchRule::PerItem).unwrap();
         added += 5_000;
     }
     bench.advance(60);
     let first = bench.jobs.sweep().unwrap();
     assert!(first.due <= 1_000, "{first:?}");
-    assert!(
-        !bench.claim(1).is_empty(),
-        "claims go on between the slices"
-    );
+    assert!(!bench.claim(1).is_empty(), "claims go on between the slices");
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| drain(&bench, count));
@@ -172,19 +155,13 @@ fn o_12_the_far_future_sorts_last() {
     let near = bench.add_with(NewJob::new("q", "k").delay(secs(1)));
     let long_ago = SystemTime::UNIX_EPOCH - secs(1);
     let past = bench.add_with(NewJob::new("q", "k").run_at(long_ago));
-    assert_eq!(
-        bench.jobs.job(far).unwrap().unwrap().due,
-        Some(Timestamp::MAX)
-    );
+    assert_eq!(bench.jobs.job(far).unwrap().unwrap().due, Some(Timestamp::MAX));
     assert_eq!(bench.claim_one().id(), past, "the past means now");
     bench.advance(1);
     bench.jobs.sweep().unwrap();
     let lease = bench.claim(10).pop().unwrap();
     assert_eq!(lease.id(), near);
     assert_eq!(lease.snooze(Duration::MAX).unwrap(), JobState::Delayed);
-    assert_eq!(
-        bench.jobs.job(near).unwrap().unwrap().due,
-        Some(Timestamp::MAX)
-    );
+    assert_eq!(bench.jobs.job(near).unwrap().unwrap().due, Some(Timestamp::MAX));
     bench.check();
 }

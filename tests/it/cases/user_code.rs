@@ -74,9 +74,8 @@ fn o_22_a_slow_encoder_holds_up_nobody() {
     let (let_go, hold) = mpsc::channel();
     let jobs = bench.jobs.clone();
     let slow = std::thread::spawn(move || {
-        let job = NewJob::new("q", "slow")
-            .json(&Slow(inside, std::sync::Mutex::new(hold)))
-            .unwrap();
+        let job =
+            NewJob::new("q", "slow").json(&Slow(inside, std::sync::Mutex::new(hold))).unwrap();
         jobs.enqueue(job).unwrap();
     });
     entered.recv().unwrap();
@@ -95,12 +94,10 @@ fn o_22_a_slow_encoder_holds_up_nobody() {
 fn a_panic_in_a_handler_is_a_failure() {
     let bench = Bench::new();
     let (done, finished) = mpsc::channel();
-    let workers = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("k", move |_| {
-            done.send(()).unwrap();
-            panic!("on purpose")
-        });
+    let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |_| {
+        done.send(()).unwrap();
+        panic!("on purpose")
+    });
     let workers = workers.start().unwrap();
     let id = bench.add("1");
     finished.recv().unwrap();
@@ -109,9 +106,6 @@ fn a_panic_in_a_handler_is_a_failure() {
     let info = bench.jobs.job(id).unwrap().unwrap();
     assert_eq!((info.state, info.attempts), (JobState::Delayed, 1));
     let text = serde_json::to_string(&info.history).unwrap();
-    assert!(
-        text.contains("panicked") && text.contains("on purpose"),
-        "{text}"
-    );
+    assert!(text.contains("panicked") && text.contains("on purpose"), "{text}");
     bench.check();
 }

@@ -14,12 +14,10 @@ use crate::support::{Bench, full, secs};
 fn o_20_an_enqueue_wakes_an_idle_worker_every_time() {
     let bench = Bench::new();
     let (done, finished) = mpsc::channel();
-    let workers = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("k", move |job| {
-            done.send(job.id()).unwrap();
-            Ok(Completion::new())
-        });
+    let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |job| {
+        done.send(job.id()).unwrap();
+        Ok(Completion::new())
+    });
     let workers = workers.start().unwrap();
     for _ in 0..if full() { 10_000 } else { 1_000 } {
         let id = bench.add("x");
@@ -36,13 +34,11 @@ fn o_20_a_freed_slot_takes_what_waits() {
     let (started, start) = mpsc::channel();
     let (let_go, hold) = mpsc::channel::<()>();
     let hold = std::sync::Mutex::new(hold);
-    let workers = Workers::new(&bench.jobs)
-        .queue("q", 1)
-        .handle("k", move |job| {
-            started.send(job.id()).unwrap();
-            hold.lock().unwrap().recv().unwrap();
-            Ok(Completion::new())
-        });
+    let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |job| {
+        started.send(job.id()).unwrap();
+        hold.lock().unwrap().recv().unwrap();
+        Ok(Completion::new())
+    });
     let workers = workers.start().unwrap();
     let first = bench.add("1");
     assert_eq!(start.recv().unwrap(), first);
@@ -61,11 +57,7 @@ fn o_20_a_lone_delayed_job_wakes_the_worker() {
     let id = bench.add_with(NewJob::new("q", "k").delay(Duration::from_millis(200)));
     let waiting = bench.jobs.clone();
     let waiter = std::thread::spawn(move || {
-        waiting
-            .claim(ClaimRequest::new("q").wait(secs(3600)))
-            .unwrap()
-            .remove(0)
-            .id()
+        waiting.claim(ClaimRequest::new("q").wait(secs(3600))).unwrap().remove(0).id()
     });
     // However the two threads race, the claim is either there before the time comes or after.
     bench.clock.advance(Duration::from_millis(200));

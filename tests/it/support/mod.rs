@@ -23,21 +23,13 @@ impl Bench {
         let path = dir.path().join("jobs.redb");
         let clock = ManualClock::new();
         let jobs = Options::new().clock(clock.clone()).open(&path).unwrap();
-        Self {
-            clock,
-            path,
-            jobs,
-            _dir: dir,
-        }
+        Self { clock, path, jobs, _dir: dir }
     }
 
     /// Closes the store and opens it again, with the same clock.
     pub(crate) fn reopen(&mut self) {
         self.jobs.clone().close().unwrap();
-        self.jobs = Options::new()
-            .clock(self.clock.clone())
-            .open(&self.path)
-            .unwrap();
+        self.jobs = Options::new().clock(self.clock.clone()).open(&self.path).unwrap();
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
@@ -46,9 +38,7 @@ impl Bench {
 
     /// Claims up to `count` jobs of any kind from queue `q`.
     pub(crate) fn claim(&self, count: usize) -> Vec<Lease> {
-        self.jobs
-            .claim(ClaimRequest::new("q").up_to(count))
-            .unwrap()
+        self.jobs.claim(ClaimRequest::new("q").up_to(count)).unwrap()
     }
 
     /// Claims one job, of which there must be one.
