@@ -3,27 +3,16 @@
 //! nothing.
 
 use crate::domain::counter::Gauge;
-use crate::domain::id::{Class, JobId, QueueId};
+use crate::domain::id::{Class, QueueId};
 use crate::domain::job::{Job, Lane};
-use crate::domain::time::Timestamp;
 use crate::domain::transition::{Claimant, Event};
 use crate::error::StorageError;
-use crate::format::{key, record};
+use crate::format::key;
 use crate::store::job as job_store;
-use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
 use crate::writer::command::{Claim, Claimed, Request};
-
-/// The first job of one lane of one class.
-struct Head {
-    class: Class,
-    lane: Lane,
-    row: Vec<u8>,
-    id: JobId,
-    priority: u8,
-    seq: u64,
-}
+use crate::writer::heads::{Head, Heads};
 
 impl Batch<'_, '_> {
     /// Takes a new claim: behind those that already wait, if there are any.
@@ -65,11 +54,9 @@ impl Batch<'_, '_> {
         let Some(queue) = self.core.registry.queue_id(&request.queue) else {
             return Ok(claimed);
         };
-        let classes = self.classes(queue, request);
+        let mut heads = Heads::new(self.classes(queue, request), request.jobs_max);
         while claimed.len() < request.jobs_max {
-            let Some(head) = self.best(queue, &classes)? else {
-                break;
-            };
+            let Some(head) = self.best(queue, &mut heads)? else { break };
             if let Some(job) = self.lease(&head, request)? {
                 claimed.push(job);
             }
@@ -91,32 +78,15 @@ impl Batch<'_, '_> {
 
     /// The job to go next: highest priority, then longest in line, among the heads of all lanes;
     /// a retry only within its share, a suspect only when no other is in flight (P12).
-    fn best(&self, queue: QueueId, classes: &[Class]) -> Result<Option<Head>, StorageError> {
-        let mut fresh: Option<Head> = None;
-        let mut retry: Option<Head> = None;
-        let mut suspect: Option<Head> = None;
-        for &class in classes {
-            for lane in Lane::ALL {
-                if lane == Lane::Suspect && self.core.suspects > 0 {
-                    continue;
-                }
-                let slot = match lane {
-                    Lane::Fresh => &mut fresh,
-                    Lane::Retry => &mut retry,
-                    Lane::Suspect => &mut suspect,
-                };
-                if let Some(head) = self.head(class, lane)?
-                    && slot.as_ref().is_none_or(|best| goes_before(&head, best))
-                {
-                    *slot = Some(head);
-                }
-            }
-        }
+    fn best(&self, queue: QueueId, heads: &mut Heads) -> Result<Option<Head>, StorageError> {
+        let fresh = heads.peek(self, Lane::Fresh)?;
+        let mut retry = heads.peek(self, Lane::Retry)?;
+        let suspect = if self.core.suspects == 0 { heads.peek(self, Lane::Suspect)? } else { None };
         if fresh.is_some() && retry.is_some() && !self.retry_allowed(queue)? {
             retry = None;
         }
-        let heads = [suspect, retry, fresh].into_iter().flatten();
-        Ok(heads.reduce(|best, head| if goes_before(&head, &best) { head } else { best }))
+        let best = [suspect, retry, fresh].into_iter().flatten().min();
+        best.and_then(|place| heads.take(place)).transpose()
     }
 
     fn retry_allowed(&self, queue: QueueId) -> Result<bool, StorageError> {
@@ -128,21 +98,6 @@ impl Batch<'_, '_> {
         let retries = leased(Lane::Retry);
         let leases = retries + leased(Lane::Fresh) + leased(Lane::Suspect);
         Ok(registry.queue(queue)?.0.retry_allowed(retries, leases))
-    }
-
-    fn head(&self, class: Class, lane: Lane) -> Result<Option<Head>, StorageError> {
-        if self.core.books.gauge(class, Gauge::ready(lane)) == 0 {
-            return Ok(None);
-        }
-        let from = key::ready_lane(class, lane.number());
-        let Some((row, value)) =
-            self.rows.first(TableId::Ready, &from, &key::after_prefix(&from))?
-        else {
-            return Ok(None);
-        };
-        let (priority, seq) = key::read_ready_order(&row)?;
-        let (id, _since): (JobId, Timestamp) = record::decode(&value)?;
-        Ok(Some(Head { class, lane, row, id, priority, seq }))
     }
 
     /// Leases one job; `None` when its row is damaged, in which case it is set aside.
@@ -214,8 +169,4 @@ impl Batch<'_, '_> {
             unknown: before.unknown,
         })
     }
-}
-
-fn goes_before(a: &Head, b: &Head) -> bool {
-    (u8::MAX - a.priority, a.seq) < (u8::MAX - b.priority, b.seq)
 }

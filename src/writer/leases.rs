@@ -5,8 +5,7 @@
 //! forward may mean that the machine slept: leases that would have ended meanwhile get half a lease
 //! to show that their holder is alive, and end then.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
 
@@ -18,9 +17,9 @@ pub(crate) struct Leases(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     by_job: HashMap<JobId, Lease>,
-    /// Ends as last known when pushed; an entry whose lease was extended goes back in when it
-    /// comes up.
-    ends: BinaryHeap<Reverse<(u64, Token)>>,
+    /// One entry per lease, in the order of `queued_ms`. An extension does not move the entry; it is
+    /// moved when it comes up.
+    ends: BTreeSet<(u64, Token)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +27,8 @@ struct Lease {
     delivery: u32,
     lease_ms: u64,
     ends_ms: u64,
+    /// Where it stands in `ends`; never after `ends_ms`.
+    queued_ms: u64,
     /// The hard deadline of the delivery: no extension past it.
     deadline_ms: Option<u64>,
     cancel_requested: bool,
@@ -61,12 +62,14 @@ impl Leases {
             delivery: token.delivery,
             lease_ms,
             ends_ms: 0,
+            queued_ms: 0,
             deadline_ms: deadline_ms.map(|ms| now_ms.saturating_add(ms)),
             cancel_requested: false,
         };
         lease.ends_ms = lease.capped(now_ms.saturating_add(lease_ms));
+        lease.queued_ms = lease.ends_ms;
         let mut inner = self.0.lock();
-        inner.ends.push(Reverse((lease.ends_ms, token)));
+        inner.ends.insert((lease.queued_ms, token));
         inner.by_job.insert(token.job, lease);
     }
 
@@ -93,30 +96,32 @@ impl Leases {
 
     pub(super) fn end(&self, token: Token) {
         let mut inner = self.0.lock();
-        if inner.by_job.get(&token.job).is_some_and(|lease| lease.delivery == token.delivery) {
+        if let Some(lease) = inner.by_job.get(&token.job).copied()
+            && lease.delivery == token.delivery
+        {
             inner.by_job.remove(&token.job);
+            inner.ends.remove(&(lease.queued_ms, token));
         }
     }
 
     /// Takes up to `count_max` leases that have ended; from here on nobody can extend them.
     pub(super) fn take_ended(&self, now_ms: u64, count_max: usize) -> Vec<Ended> {
         let mut inner = self.0.lock();
+        let Inner { by_job, ends } = &mut *inner;
         let mut ended = Vec::new();
         while ended.len() < count_max
-            && let Some(&Reverse((ends_ms, token))) = inner.ends.peek()
-            && ends_ms <= now_ms
+            && let Some(&(queued_ms, token)) = ends.first()
+            && queued_ms <= now_ms
         {
-            inner.ends.pop();
-            let current = inner.by_job.get(&token.job).copied();
-            let Some(lease) = current.filter(|lease| lease.delivery == token.delivery) else {
-                continue;
-            };
+            ends.pop_first();
+            let Some(lease) = by_job.get_mut(&token.job) else { continue };
             if lease.ends_ms > now_ms {
-                inner.ends.push(Reverse((lease.ends_ms, token)));
+                lease.queued_ms = lease.ends_ms;
+                ends.insert((lease.queued_ms, token));
                 continue;
             }
-            inner.by_job.remove(&token.job);
             let deadline_exceeded = lease.deadline_ms.is_some_and(|ms| ms <= now_ms);
+            by_job.remove(&token.job);
             ended.push(Ended { token, deadline_exceeded });
         }
         ended
@@ -126,16 +131,18 @@ impl Leases {
     pub(super) fn jumped(&self, jump_ms: u64, now_ms: u64) {
         let mut inner = self.0.lock();
         let Inner { by_job, ends } = &mut *inner;
+        ends.clear();
         for (&job, lease) in by_job {
             let grace_ms = lease.ends_ms.min(now_ms.saturating_add(lease.lease_ms / 2));
             lease.ends_ms = lease.ends_ms.saturating_sub(jump_ms).max(grace_ms);
-            ends.push(Reverse((lease.ends_ms, Token { job, delivery: lease.delivery })));
+            lease.queued_ms = lease.ends_ms;
+            ends.insert((lease.queued_ms, Token { job, delivery: lease.delivery }));
         }
     }
 
     /// When the earliest lease may end; it may turn out to have been extended.
     pub(super) fn next_end_ms(&self) -> Option<u64> {
-        self.0.lock().ends.peek().map(|&Reverse((ends_ms, _))| ends_ms)
+        self.0.lock().ends.first().map(|&(queued_ms, _)| queued_ms)
     }
 }
 
@@ -156,6 +163,19 @@ mod tests {
         assert_eq!(leases.take_ended(189, 10), []);
         assert_eq!(leases.take_ended(190, 10).len(), 1);
         assert_eq!(leases.heartbeat(token(1, 1), 190), None);
+    }
+
+    /// P15: memory follows the leases in flight, not those that there have been.
+    #[test]
+    fn a_settled_lease_leaves_nothing_behind() {
+        let leases = Leases::default();
+        for job in 0..1_000 {
+            leases.grant(token(job, 1), job, 1_000_000, None);
+            leases.heartbeat(token(job, 1), job + 1);
+            leases.end(token(job, 1));
+        }
+        assert_eq!(leases.next_end_ms(), None);
+        assert!(leases.0.lock().by_job.is_empty());
     }
 
     #[test]

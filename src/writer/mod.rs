@@ -7,6 +7,7 @@ mod claim;
 pub(crate) mod command;
 mod core;
 mod enqueue;
+mod heads;
 pub(crate) mod leases;
 mod mailbox;
 mod registry;
@@ -199,9 +200,7 @@ impl Desk {
 
     fn wake_ms(&self) -> Option<u64> {
         let now_ms = self.clock.monotonic_ms();
-        let wall_ms = |at: crate::domain::time::Timestamp| {
-            now_ms.saturating_add(at.ms_since(self.timeline.now()))
-        };
+        let timeline_ms = |at| self.timeline.monotonic_ms_of(at);
         let claims = self.core.waiting.iter().filter_map(|claim| claim.request.until_ms);
         let flush = match self.durability {
             Durability::Immediate => None,
@@ -210,8 +209,8 @@ impl Desk {
             }
         };
         let timed = [
-            self.core.next_due.map(wall_ms),
-            self.core.next_tombstone.map(wall_ms),
+            self.core.next_due.map(timeline_ms),
+            self.core.next_tombstone.map(timeline_ms),
             self.core.leases.next_end_ms(),
         ];
         let timed = timed.into_iter().flatten().min();

@@ -31,9 +31,10 @@ impl Timeline {
         Self { now: wall.max(latest), wall, monotonic_ms: clock.monotonic_ms() }
     }
 
-    /// The store's time at the last look.
-    pub(super) const fn now(&self) -> Timestamp {
-        self.now
+    /// When the timeline will be at `at`, unless the wall clock jumps: counted from the last look, so
+    /// that the time since then is not waited for twice.
+    pub(super) const fn monotonic_ms_of(&self, at: Timestamp) -> u64 {
+        self.monotonic_ms.saturating_add(at.ms_since(self.now))
     }
 
     pub(super) fn read(&mut self, clock: &dyn Clock) -> Reading {
@@ -45,5 +46,37 @@ impl Timeline {
         self.monotonic_ms = monotonic_ms;
         let jump_ms = if ahead_ms > JUMP_MS { ahead_ms } else { 0 };
         Reading { now: self.now, monotonic_ms, jump_ms }
+    }
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// P13, O-20: what is due at a time is waited for until that time, however late after the look the
+    /// wait begins.
+    #[test]
+    fn a_wait_is_counted_from_the_look_that_it_is_based_on() {
+        let clock = ManualClock::new();
+        let mut timeline = Timeline::new(&*clock, Timestamp::default());
+        let due = timeline.read(&*clock).now.plus_ms(1_000);
+        clock.advance(Duration::from_millis(900));
+        assert_eq!(timeline.monotonic_ms_of(due), 1_000);
+    }
+
+    #[test]
+    fn the_timeline_never_goes_back_and_never_stands_still() {
+        let clock = ManualClock::new();
+        let latest = clock.wall().plus_ms(5_000);
+        let mut timeline = Timeline::new(&*clock, latest);
+        clock.jump_wall_back(Duration::from_secs(3_600));
+        clock.advance(Duration::from_millis(10));
+        let reading = timeline.read(&*clock);
+        assert_eq!((reading.now, reading.jump_ms), (latest.plus_ms(10), 0));
+        clock.jump_wall(Duration::from_secs(7_200));
+        assert_eq!(timeline.read(&*clock).jump_ms, 7_200_000);
     }
 }

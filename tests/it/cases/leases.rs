@@ -121,6 +121,9 @@ fn o_04_a_stuck_handler_loses_its_lease_at_the_deadline() {
     start.recv().unwrap();
     bench.add_with(NewJob::new("q", "other"));
     finished.recv().unwrap();
+    while bench.jobs.stats().unwrap().total.done < 2 {
+        std::thread::yield_now();
+    }
     while workers.report().stuck.is_empty() {
         bench.advance(1);
         std::thread::yield_now();
