@@ -4,10 +4,10 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test says what went wrong by panicking"
 )]
 
 mod cases;
+mod format;
 mod support;
 mod tidy;
