@@ -187,7 +187,7 @@ impl Counters {
 
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the
     /// places they can be in and all the ways they can have ended. 0 when the books balance.
-    pub(crate) fn residual(&self) -> i128 {
+    pub(crate) fn residual(&self) -> i64 {
         let ended = [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Damaged];
         let ended: u64 = ended.iter().map(|&flow| self.flows.get(flow)).sum();
         let lanes = Lane::ALL;
@@ -195,7 +195,7 @@ impl Counters {
             + self.sum(lanes.map(Gauge::delayed))
             + self.sum(lanes.map(Gauge::leased))
             + self.gauge(Gauge::Dead);
-        i128::from(self.flows.get(Flow::Enqueued)) - i128::from(ended) - i128::from(alive)
+        self.flows.get(Flow::Enqueued).wrapping_sub(ended).wrapping_sub(alive).cast_signed()
     }
 }
 

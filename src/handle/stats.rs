@@ -59,7 +59,7 @@ pub struct Counts {
     /// What has happened, ever, by name.
     pub flows: BTreeMap<&'static str, u64>,
     /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
-    pub residual: i128,
+    pub residual: i64,
 }
 
 impl Counts {

@@ -6,6 +6,7 @@
 use crate::domain::id::{JobId, QueueId};
 use crate::error::StorageError;
 use crate::format::{key, record};
+use crate::store::alone;
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
 
@@ -26,14 +27,15 @@ pub(crate) fn put(
     rows.write(TableId::Keys, &key::key(queue, name), Some(&record::encode(&owner)?))
 }
 
-/// Frees the key, unless another job owns it by now (O-09).
+/// Frees the key, unless another job owns it by now (O-09). A damaged row is left as it is: whoever
+/// needs it is told.
 pub(crate) fn release(
     rows: &mut WriteRows<'_>,
     queue: QueueId,
     name: &str,
     by: JobId,
 ) -> Result<(), StorageError> {
-    if owner(rows, queue, name)? == Some(by) {
+    if matches!(alone(owner(rows, queue, name))?, Ok(Some(owner)) if owner == by) {
         rows.write(TableId::Keys, &key::key(queue, name), None)?;
     }
     Ok(())

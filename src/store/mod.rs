@@ -23,3 +23,14 @@ impl From<Damage> for StorageError {
         Self::corrupt(damage.0)
     }
 }
+
+/// Damage is the trouble of one row and of those who need it: an answer. Any other error ends the
+/// batch.
+pub(crate) fn alone<T>(
+    read: Result<T, StorageError>,
+) -> Result<Result<T, StorageError>, StorageError> {
+    match read {
+        Err(error) if !error.is_corrupt() => Err(error),
+        answer => Ok(answer),
+    }
+}

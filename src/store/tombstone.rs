@@ -25,20 +25,19 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// The earliest row, if its time is not after `now`; it is removed.
-pub(crate) fn take_due(
-    rows: &mut WriteRows<'_>,
+/// The key of the earliest row whose time is not after `now`, and its jobs if it can be read.
+#[expect(clippy::type_complexity, reason = "a row, and perhaps its content")]
+pub(crate) fn first_due(
+    rows: &impl Rows,
     now: Timestamp,
-) -> Result<Option<Vec<JobId>>, StorageError> {
+) -> Result<Option<(Vec<u8>, Result<Vec<JobId>, StorageError>)>, StorageError> {
     let Some((name, value)) = rows.first(TableId::Tombstones, &[], &[u8::MAX; 17])? else {
         return Ok(None);
     };
     if key::read_timed(&name)?.0 > now {
         return Ok(None);
     }
-    let jobs = record::decode(&value)?;
-    rows.write(TableId::Tombstones, &name, None)?;
-    Ok(Some(jobs))
+    Ok(Some((name, record::decode(&value).map_err(StorageError::from))))
 }
 
 /// When the earliest row is due.

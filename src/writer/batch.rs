@@ -13,6 +13,7 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::{Context, Event, Refused, Step, forgettable, holds_key, step};
 use crate::error::StorageError;
 use crate::format::{key, record};
+use crate::store::alone;
 use crate::store::job::Held;
 use crate::store::rows::WriteRows;
 use crate::store::tables::TableId;
@@ -127,34 +128,42 @@ impl<'b, 't> Batch<'b, 't> {
         Ok(())
     }
 
-    /// Takes the index row of a job whose own row cannot be read out of the way (P14), so that it
-    /// holds up nobody. The job's row stays as it is.
+    /// Takes an index row whose job cannot be used out of the way (P14), so that it holds up nobody.
+    /// The job's row stays as it is. `counted` is where the job was counted, if that can be told.
     pub(super) fn set_aside(
         &mut self,
         table: TableId,
         name: &[u8],
         job: JobId,
-        class: Class,
-        gauge: Gauge,
+        counted: Option<(Class, Gauge)>,
         why: &StorageError,
     ) -> Result<(), StorageError> {
-        self.rows.write(table, name, None)?;
-        let row = key::damaged(TableId::Jobs.number(), &key::job(job));
-        let note = record::encode(&(why.to_string(), self.time.now))?;
-        self.rows.write(TableId::Damaged, &row, Some(&note))?;
-        self.moved(class, Some(gauge), None);
-        self.core.books.count(class, Flow::Damaged);
+        self.set_row_aside(table, name, TableId::Jobs, &key::job(job), why)?;
+        if let Some((class, gauge)) = counted {
+            self.moved(class, Some(gauge), None);
+            self.core.books.count(class, Flow::Damaged);
+        }
         Ok(())
     }
 
-    /// A job's row, or why it cannot be used. Only trouble with the disk ends the batch.
+    /// Removes a row, and notes which row of which table was damaged.
+    pub(super) fn set_row_aside(
+        &mut self,
+        table: TableId,
+        name: &[u8],
+        damaged: TableId,
+        row: &[u8],
+        why: &StorageError,
+    ) -> Result<(), StorageError> {
+        self.rows.write(table, name, None)?;
+        let note = record::encode(&(why.to_string(), self.time.now))?;
+        self.rows.write(TableId::Damaged, &key::damaged(damaged.number(), row), Some(&note))
+    }
+
+    /// A job's row, or why it cannot be used.
     pub(super) fn read_job(&self, id: JobId) -> Result<Result<Job, StorageError>, StorageError> {
-        match job_store::read(&*self.rows, id) {
-            Ok(Some(job)) => Ok(Ok(job)),
-            Ok(None) => Ok(Err(StorageError::corrupt(format!("job {id} has no row")))),
-            Err(error) if error.is_corrupt() => Ok(Err(error)),
-            Err(error) => Err(error),
-        }
+        let missing = || StorageError::corrupt(format!("job {id} has no row"));
+        Ok(alone(job_store::read(&*self.rows, id))?.and_then(|job| job.ok_or_else(missing)))
     }
 
     /// Writes what is written once per commit. Returns whether there is anything to commit.

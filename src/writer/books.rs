@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
 use crate::domain::id::Class;
 use crate::error::StorageError;
+use crate::store::alone;
 use crate::store::counter;
 use crate::store::rows::{Rows, WriteRows};
 
@@ -81,8 +82,10 @@ impl Books {
             let Some(flows) = self.windows.get_mut(&class) else {
                 continue;
             };
+            // A damaged window is begun anew: it says less than it could, and harms nobody.
             if self.looked_up.insert(class)
-                && let Some(earlier) = counter::window(rows, self.minute, class)?
+                && let Some(earlier) =
+                    alone(counter::window(rows, self.minute, class))?.ok().flatten()
             {
                 flows.add_all(&earlier);
             }

@@ -8,11 +8,12 @@ use crate::domain::job::{Job, Lane};
 use crate::domain::transition::{Claimant, Event};
 use crate::error::StorageError;
 use crate::format::key;
+use crate::store::alone;
 use crate::store::job as job_store;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
 use crate::writer::command::{Claim, Claimed, Request};
-use crate::writer::heads::{Head, Heads};
+use crate::writer::heads::{Head, Heads, Taken};
 
 impl Batch<'_, '_> {
     /// Takes a new claim: behind those that already wait, if there are any.
@@ -57,6 +58,13 @@ impl Batch<'_, '_> {
         let mut heads = Heads::new(self.classes(queue, request), request.jobs_max);
         while claimed.len() < request.jobs_max {
             let Some(head) = self.best(queue, &mut heads)? else { break };
+            let head = match head {
+                Ok(head) => head,
+                Err((row, why)) => {
+                    self.set_row_aside(TableId::Ready, &row, TableId::Ready, &row, &why)?;
+                    continue;
+                }
+            };
             if let Some(job) = self.lease(&head, request)? {
                 claimed.push(job);
             }
@@ -78,7 +86,7 @@ impl Batch<'_, '_> {
 
     /// The job to go next: highest priority, then longest in line, among the heads of all lanes;
     /// a retry only within its share, a suspect only when no other is in flight (P12).
-    fn best(&self, queue: QueueId, heads: &mut Heads) -> Result<Option<Head>, StorageError> {
+    fn best(&self, queue: QueueId, heads: &mut Heads) -> Result<Option<Taken>, StorageError> {
         let fresh = heads.peek(self, Lane::Fresh)?;
         let mut retry = heads.peek(self, Lane::Retry)?;
         let suspect = if self.core.suspects == 0 { heads.peek(self, Lane::Suspect)? } else { None };
@@ -86,7 +94,7 @@ impl Batch<'_, '_> {
             retry = None;
         }
         let best = [suspect, retry, fresh].into_iter().flatten().min();
-        best.and_then(|place| heads.take(place)).transpose()
+        Ok(best.and_then(|place| heads.take(place)))
     }
 
     fn retry_allowed(&self, queue: QueueId) -> Result<bool, StorageError> {
@@ -122,8 +130,8 @@ impl Batch<'_, '_> {
         let (job, payload, step) = match planned {
             Ok(planned) => planned,
             Err(why) => {
-                let gauge = Gauge::ready(head.lane);
-                self.set_aside(TableId::Ready, &head.row, head.id, head.class, gauge, &why)?;
+                let counted = Some((head.class, Gauge::ready(head.lane)));
+                self.set_aside(TableId::Ready, &head.row, head.id, counted, &why)?;
                 return Ok(None);
             }
         };
@@ -136,12 +144,9 @@ impl Batch<'_, '_> {
     }
 
     fn claim_payload(&self, job: &Job) -> Result<Result<Vec<u8>, StorageError>, StorageError> {
-        match job_store::payload(&*self.rows, job) {
-            Ok(Some(payload)) => Ok(Ok(payload)),
-            Ok(None) => Ok(Err(StorageError::corrupt("a ready job without a payload"))),
-            Err(error) if error.is_corrupt() => Ok(Err(error)),
-            Err(error) => Err(error),
-        }
+        let missing = || StorageError::corrupt("a ready job without a payload");
+        let read = alone(job_store::payload(&*self.rows, job))?;
+        Ok(read.and_then(|payload| payload.ok_or_else(missing)))
     }
 
     fn claimed(

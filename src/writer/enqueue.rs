@@ -12,6 +12,7 @@ use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
 use crate::error::{EnqueueError, StorageError};
+use crate::store::alone;
 use crate::store::{job as job_store, key as key_store};
 use crate::writer::batch::Batch;
 use crate::writer::command::{BatchRule, Enqueue, Enqueued, Prepared, Start};
@@ -44,8 +45,12 @@ impl Batch<'_, '_> {
     fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
         if let Some(outcome) = self.known_key(&item)? {
             let class = self.class_of(&item);
-            let flow = if outcome.is_ok() { Flow::Duplicate } else { Flow::Conflict };
-            if let Some(class) = class {
+            let flow = match &outcome {
+                Ok(_) => Some(Flow::Duplicate),
+                Err(EnqueueError::KeyConflict { .. }) => Some(Flow::Conflict),
+                Err(_) => None,
+            };
+            if let (Some(class), Some(flow)) = (class, flow) {
                 self.core.books.count(class, flow);
             }
             return Ok(outcome);
@@ -101,7 +106,12 @@ impl Batch<'_, '_> {
         else {
             return Ok(None);
         };
-        Ok(self.owner(queue, claim)?.map(|owner| {
+        let owner = match alone(self.owner(queue, claim))? {
+            Ok(owner) => owner,
+            // Nobody can tell whether it is the same request: not accepted, and not overwritten.
+            Err(damage) => return Ok(Some(Err(damage.into()))),
+        };
+        Ok(owner.map(|owner| {
             let state = owner.state.name();
             if owner.key.as_ref().is_some_and(|owned| owned.hash == claim.hash) {
                 let result = match owner.state {

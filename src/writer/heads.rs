@@ -23,6 +23,10 @@ pub(super) struct Head {
     pub(super) id: JobId,
 }
 
+/// A head, or the key of a `ready` row that is damaged and why. The job such a row stood for is found
+/// by `verify`.
+pub(super) type Taken = Result<Head, (Vec<u8>, StorageError)>;
+
 /// Where a head stands, in the order in which claims go: highest priority, then longest in line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
@@ -83,13 +87,13 @@ impl Heads {
     }
 
     /// Takes the head at `place`.
-    pub(super) fn take(&mut self, place: Place) -> Option<Result<Head, StorageError>> {
+    pub(super) fn take(&mut self, place: Place) -> Option<Taken> {
         let line = self.lines.get_mut(place.line)?;
         let (row, value) = line.ahead.pop_front()?;
         let decoded = record::decode::<(JobId, Timestamp)>(&value);
         Some(match decoded {
             Ok((id, _since)) => Ok(Head { class: line.class, lane: line.lane, row, id }),
-            Err(damage) => Err(damage.into()),
+            Err(damage) => Err((row, damage.into())),
         })
     }
 }

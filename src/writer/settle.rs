@@ -1,11 +1,12 @@
 //! Ending leases at the wish of their holders, and ending jobs at the wish of an operator.
 
 use crate::domain::counter::Flow;
-use crate::domain::id::JobId;
-use crate::domain::job::{JobState, State};
+use crate::domain::id::{JobId, Token};
+use crate::domain::job::{Job, JobState, State};
 use crate::domain::policy::JobPolicy;
 use crate::domain::transition::{Event, Refused};
 use crate::error::{CancelError, QueueError, SettleError, StorageError};
+use crate::store::alone;
 use crate::store::job as job_store;
 use crate::writer::batch::Batch;
 use crate::writer::command::{Cancelled, How, QueueSettings, Settle, Start};
@@ -23,24 +24,42 @@ impl Batch<'_, '_> {
             How::Snooze(Start::At(until)) => Event::Snooze { token, until },
             How::Release => Event::Release { token },
         };
-        let stale = |current| SettleError::StaleLease { presented: token, current };
-        let outcome = match job_store::read(&*self.rows, token.job)? {
-            None => Err(stale(None)),
-            Some(job) => match self.plan(&job, event)? {
-                Ok(step) => {
-                    let state = step.job.state.name();
-                    self.apply(&job, step)?;
-                    Ok(state)
-                }
-                Err(Refused::Stale { current, .. }) => Err(stale(current)),
-                Err(Refused::Ended { .. } | Refused::Unfit { .. }) => Err(stale(None)),
-            },
-        };
-        if outcome.is_err() {
+        let outcome = self.settled(token, event)?;
+        if matches!(outcome, Err(SettleError::StaleLease { .. })) {
             self.core.books.count(class, Flow::Stale);
         }
         self.answer_with(reply, outcome);
         then.map_or(Ok(()), |claim| self.claim_in_turn(claim))
+    }
+
+    fn settled(
+        &mut self,
+        token: Token,
+        event: Event,
+    ) -> Result<Result<JobState, SettleError>, StorageError> {
+        let stale = |current| Ok(Err(SettleError::StaleLease { presented: token, current }));
+        let job = match alone(job_store::read(&*self.rows, token.job))? {
+            Ok(Some(job)) => job,
+            Ok(None) => return stale(None),
+            Err(damage) => return Ok(Err(damage.into())),
+        };
+        match self.plan(&job, event)? {
+            Ok(step) => {
+                let state = step.job.state.name();
+                self.apply(&job, step)?;
+                Ok(Ok(state))
+            }
+            Err(Refused::Stale { current, .. }) => stale(current),
+            Err(Refused::Ended { .. } | Refused::Unfit { .. }) => stale(None),
+        }
+    }
+
+    /// The job an operator named, or why there is none to work on.
+    fn named(&self, id: JobId) -> Result<Result<Job, CancelError>, StorageError> {
+        let read = alone(job_store::read(&*self.rows, id))?;
+        Ok(read
+            .map_err(CancelError::from)
+            .and_then(|job| job.ok_or(CancelError::NotFound { job: id })))
     }
 
     /// Cancels a job that has not ended, or asks its worker to stop.
@@ -48,8 +67,9 @@ impl Batch<'_, '_> {
         &mut self,
         id: JobId,
     ) -> Result<Result<Cancelled, CancelError>, StorageError> {
-        let Some(job) = job_store::read(&*self.rows, id)? else {
-            return Ok(Err(CancelError::NotFound { job: id }));
+        let job = match self.named(id)? {
+            Ok(job) => job,
+            Err(error) => return Ok(Err(error)),
         };
         Ok(match self.plan(&job, Event::Cancel)? {
             Ok(step) => {
@@ -66,8 +86,9 @@ impl Batch<'_, '_> {
 
     /// Removes a dead job for good.
     pub(super) fn discard(&mut self, id: JobId) -> Result<Result<(), CancelError>, StorageError> {
-        let Some(job) = job_store::read(&*self.rows, id)? else {
-            return Ok(Err(CancelError::NotFound { job: id }));
+        let job = match self.named(id)? {
+            Ok(job) => job,
+            Err(error) => return Ok(Err(error)),
         };
         if !matches!(job.state, State::Dead(_)) {
             return Ok(Err(CancelError::WrongState { job: id, state: job.state.name() }));

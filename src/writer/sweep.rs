@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
-use crate::store::{counter, job as job_store, tombstone};
+use crate::store::{counter, tombstone};
 use crate::writer::batch::Batch;
 use crate::writer::command::SweepReport;
 use crate::writer::core::first_due;
@@ -53,9 +53,9 @@ impl Batch<'_, '_> {
                     report.due += 1;
                 }
                 Err(why) => {
-                    let (class, lane): (Class, Lane) = record::decode(value)?;
-                    let gauge = Gauge::delayed(lane);
-                    self.set_aside(TableId::Delayed, name, id, class, gauge, &why)?;
+                    let counted = record::decode::<(Class, Lane)>(value).ok();
+                    let counted = counted.map(|(class, lane)| (class, Gauge::delayed(lane)));
+                    self.set_aside(TableId::Delayed, name, id, counted, &why)?;
                     report.set_aside += 1;
                 }
             }
@@ -90,9 +90,21 @@ impl Batch<'_, '_> {
         if self.core.next_tombstone.is_none_or(|until| until > now) {
             return Ok(false);
         }
-        let taken = tombstone::take_due(self.rows, now)?;
-        for id in taken.iter().flatten() {
-            if let Some(job) = job_store::read(&*self.rows, *id)?
+        let Some((name, jobs)) = tombstone::first_due(&*self.rows, now)? else {
+            self.core.next_tombstone = tombstone::next(&*self.rows)?;
+            return Ok(false);
+        };
+        match &jobs {
+            Ok(_) => self.rows.write(TableId::Tombstones, &name, None)?,
+            Err(why) => {
+                let table = TableId::Tombstones;
+                self.set_row_aside(table, &name, table, &name, why)?;
+                report.set_aside += 1;
+            }
+        }
+        for &id in jobs.iter().flatten() {
+            // A job that cannot be read cannot be told to be over: its row stays.
+            if let Ok(job) = self.read_job(id)?
                 && forgettable(&job, now)
             {
                 self.remove(&job)?;
@@ -122,7 +134,6 @@ impl Batch<'_, '_> {
         let rows = self.rows.range(TableId::Leased, from, &[u8::MAX; 17], SLICE)?;
         for (name, value) in &rows {
             let (_, id): (Timestamp, JobId) = key::read_timed(name)?;
-            let (class, lane, _): (Class, Lane, Instance) = record::decode(value)?;
             let planned = match self.read_job(id)? {
                 Ok(job) if key::state(&job).as_ref() == Some(name) => {
                     self.plan(&job, Event::Crash)?.map(|step| (job, step)).map_err(|_| unfit())
@@ -137,7 +148,9 @@ impl Batch<'_, '_> {
                     self.apply(&job, step)?;
                 }
                 Err(why) => {
-                    self.set_aside(TableId::Leased, name, id, class, Gauge::leased(lane), &why)?;
+                    let counted = record::decode::<(Class, Lane, Instance)>(value).ok();
+                    let counted = counted.map(|(class, lane, _)| (class, Gauge::leased(lane)));
+                    self.set_aside(TableId::Leased, name, id, counted, &why)?;
                     report.set_aside += 1;
                 }
             }

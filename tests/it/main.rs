@@ -11,3 +11,4 @@ mod cases;
 mod format;
 mod support;
 mod tidy;
+mod verify;

@@ -1,0 +1,235 @@
+//! P11, P14: `verify` names every difference, and a damaged row is set aside alone.
+
+use std::path::Path;
+
+use redb::{ReadableTable, TableDefinition};
+use redrive::{BatchRule, ClaimRequest, Failure, JobState, NewJob, Redrive, VerifyReport};
+
+use crate::support::{Bench, check, secs};
+
+/// Changes the rows of one table behind the store's back: for every row, `change` gives the new value
+/// (`None` removes it), and the rows in `add` come on top.
+fn tamper(
+    path: &Path,
+    table: &str,
+    change: impl Fn(&[u8], &[u8]) -> Option<Vec<u8>>,
+    add: &[(Vec<u8>, Vec<u8>)],
+) {
+    let database = redb::Database::open(path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let definition = TableDefinition::<&[u8], &[u8]>::new(table);
+        let mut open = transaction.open_table(definition).unwrap();
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = open
+            .iter()
+            .unwrap()
+            .map(|row| row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        for (key, value) in rows {
+            match change(&key, &value) {
+                Some(value) => drop(open.insert(key.as_slice(), value.as_slice()).unwrap()),
+                None => drop(open.remove(key.as_slice()).unwrap()),
+            }
+        }
+        for (key, value) in add {
+            open.insert(key.as_slice(), value.as_slice()).unwrap();
+        }
+    }
+    transaction.commit().unwrap();
+}
+
+/// A closed store with a job in every state, a stored payload and a history.
+fn store() -> Bench {
+    let bench = Bench::new();
+    bench.add_with(NewJob::new("q", "done").key("a"));
+    bench.claim_one().complete().unwrap();
+    bench.add_with(NewJob::new("q", "dead").key("b"));
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    bench.add_with(NewJob::new("q", "delayed").key("c").delay(secs(1 << 40)));
+    bench.add_with(NewJob::new("q", "ready").key("d").bytes(vec![7; 1_000]));
+    bench.jobs.clone().close().unwrap();
+    bench
+}
+
+fn verify(path: &Path) -> VerifyReport {
+    let jobs = Redrive::open(path).unwrap();
+    let report = jobs.verify().unwrap();
+    jobs.close().unwrap();
+    report
+}
+
+/// Losing the rows of any table that follows from the jobs is found, and named by its table.
+#[test]
+fn p_11_verify_names_what_is_missing() {
+    for table in ["ready", "delayed", "dead", "keys", "payloads", "history"] {
+        let bench = store();
+        assert!(verify(&bench.path).is_clean());
+        let name = format!("redrive/{table}");
+        tamper(&bench.path, &name, |_, _| None, &[]);
+        let report = verify(&bench.path);
+        assert!(
+            report.problems.iter().any(|problem| problem.table == name),
+            "{table}: {report:#?}"
+        );
+    }
+}
+
+/// Rows that follow from no job are found as well.
+#[test]
+fn p_11_verify_names_what_is_too_much() {
+    // A row of each table under a key of the right length that no job has.
+    for (table, key) in [
+        ("ready", 18),
+        ("delayed", 16),
+        ("dead", 24),
+        ("payloads", 8),
+        ("keys", 9),
+        ("history", 12),
+    ] {
+        let bench = store();
+        let name = format!("redrive/{table}");
+        let row = (vec![1; key], vec![1, 9, 9, 9, 9, 9]);
+        tamper(&bench.path, &name, |_, value| Some(value.to_vec()), &[row]);
+        let jobs = Redrive::open(&bench.path).unwrap();
+        let report = jobs.verify().unwrap();
+        assert!(
+            report.problems.iter().any(|problem| problem.table == name),
+            "{table}: {report:#?}"
+        );
+    }
+}
+
+/// A job row that is gone leaves its traces everywhere; the counters no longer fit either.
+#[test]
+fn p_11_verify_notices_a_lost_job() {
+    let bench = store();
+    tamper(&bench.path, "redrive/jobs", |_, _| None, &[]);
+    let tables: std::collections::BTreeSet<_> =
+        verify(&bench.path).problems.into_iter().map(|problem| problem.table).collect();
+    for table in ["ready", "delayed", "dead", "keys", "payloads", "history", "counters"] {
+        assert!(tables.contains(format!("redrive/{table}").as_str()), "{table}: {tables:?}");
+    }
+}
+
+/// P14: one damaged job among many is set aside when it comes up; all others run.
+#[test]
+fn p_14_a_damaged_row_is_set_aside_alone() {
+    let bench = Bench::new();
+    let jobs = (0..20).map(|n| NewJob::new("q", "k").bytes(format!("{n}")));
+    bench.jobs.enqueue_many(jobs, BatchRule::PerItem).unwrap();
+    let delayed = NewJob::new("q", "k").delay(secs(1));
+    let late = bench.add_with(delayed.clone());
+    bench.add_with(delayed);
+    bench.jobs.clone().close().unwrap();
+    let damaged = [7, late.get()];
+    tamper(
+        &bench.path,
+        "redrive/jobs",
+        |key, value| {
+            let mut value = value.to_vec();
+            let id = u64::from_be_bytes(key.try_into().unwrap());
+            if damaged.contains(&id) {
+                value[3] ^= 0x40;
+            }
+            Some(value)
+        },
+        &[],
+    );
+    let mut bench = bench;
+    bench.jobs = redrive::Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
+    assert!(bench.jobs.job(redrive::JobId::new(7)).unwrap_err().is_corrupt());
+    bench.advance(1);
+    bench.jobs.sweep().unwrap();
+    let mut done = 0;
+    loop {
+        let leases = bench.jobs.claim(ClaimRequest::new("q").up_to(5)).unwrap();
+        if leases.is_empty() {
+            break;
+        }
+        for lease in leases {
+            assert!(!damaged.contains(&lease.id().get()));
+            lease.complete().unwrap();
+            done += 1;
+        }
+    }
+    assert_eq!(done, 20);
+    let stats = bench.jobs.stats().unwrap();
+    assert_eq!((stats.set_aside, stats.total.ready, stats.total.delayed), (2, 0, 0));
+    assert_eq!(stats.total.residual, 0);
+    check(&bench.jobs);
+}
+
+/// Damage in a leased job's row does not stop an opening.
+#[test]
+fn p_14_a_damaged_leased_row_does_not_stop_the_recovery() {
+    let bench = Bench::new();
+    let ids = [bench.add("1"), bench.add("2"), bench.add("3")];
+    bench.claim(3).into_iter().for_each(std::mem::forget);
+    bench.jobs.clone().close().unwrap();
+    tamper(
+        &bench.path,
+        "redrive/jobs",
+        |key, value| {
+            let mut value = value.to_vec();
+            if key == ids[1].get().to_be_bytes() {
+                value.truncate(5);
+            }
+            Some(value)
+        },
+        &[],
+    );
+    let jobs = Redrive::open(&bench.path).unwrap();
+    assert_eq!((jobs.recovered().expired, jobs.recovered().set_aside), (2, 1));
+    for id in [ids[0], ids[2]] {
+        assert_eq!(jobs.job(id).unwrap().unwrap().state, JobState::Ready);
+    }
+    check(&jobs);
+}
+
+/// P14: whoever needs a damaged row is told; nobody else notices, and nothing is poisoned.
+#[test]
+fn p_14_damage_is_told_to_those_who_need_the_row_and_to_nobody_else() {
+    let flip = |_: &[u8], value: &[u8]| {
+        let mut value = value.to_vec();
+        let last = value.len() - 1;
+        value[last] ^= 1;
+        Some(value)
+    };
+    for table in
+        ["jobs", "keys", "payloads", "ready", "delayed", "dead", "history", "tombstones", "windows"]
+    {
+        let bench = store();
+        tamper(&bench.path, &format!("redrive/{table}"), flip, &[]);
+        let jobs = redrive::Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
+        bench.clock.advance(secs(60 * 86_400));
+        jobs.sweep().unwrap_or_else(|error| panic!("{table}: {error}"));
+        for id in 1..=4 {
+            let id = redrive::JobId::new(id);
+            // Whatever each of these says, it says it about this job alone.
+            let _ = (jobs.job(id), jobs.cancel(id), jobs.discard(id));
+        }
+        for key in ["a", "b", "c", "d"] {
+            let _ = jobs.enqueue(NewJob::new("q", "other").key(key));
+        }
+        let _ = jobs.claim(ClaimRequest::new("q").kinds(["ready", "delayed"]).up_to(10)).unwrap();
+        assert!(jobs.poisoned().is_none(), "{table}: {:?}", jobs.poisoned());
+        jobs.enqueue(NewJob::new("q", "fresh")).unwrap();
+        let fresh = ClaimRequest::new("q").kinds(["fresh"]);
+        jobs.claim(fresh).unwrap().remove(0).complete().unwrap();
+    }
+}
+
+/// P14: an opening survives damage in the index of leases; the jobs themselves say what they are.
+#[test]
+fn p_14_damaged_lease_rows_do_not_stop_the_recovery() {
+    let bench = Bench::new();
+    let id = bench.add("1");
+    std::mem::forget(bench.claim_one());
+    bench.jobs.clone().close().unwrap();
+    tamper(&bench.path, "redrive/leased", |_, _| Some(vec![1]), &[]);
+    let jobs = Redrive::open(&bench.path).unwrap();
+    assert_eq!(jobs.recovered().expired, 1);
+    assert_eq!(jobs.job(id).unwrap().unwrap().state, JobState::Ready);
+    check(&jobs);
+}
