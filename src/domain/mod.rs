@@ -8,6 +8,7 @@
 pub(crate) mod blob;
 pub(crate) mod cause;
 pub(crate) mod counter;
+pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod history;
 pub(crate) mod id;

@@ -7,46 +7,16 @@
 use crate::domain::blob::Blob;
 use crate::domain::cause::fingerprint;
 use crate::domain::counter::Flow;
+use crate::domain::event::{Claimant, Event};
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
-use crate::domain::id::{Instance, Token};
+use crate::domain::id::Token;
 use crate::domain::job::{
     Cancelled, Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready,
     State, Tombstone,
 };
 use crate::domain::policy::{DeadKey, JobPolicy, OnUnknown};
 use crate::domain::time::Timestamp;
-
-/// Something that happens to a job.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// A worker takes it.
-    Claim(Claimant),
-    /// Its due time has come.
-    Due,
-    /// The lease holder says it is done.
-    Complete { token: Token, result: Option<Blob> },
-    /// The lease holder says it failed.
-    Fail { token: Token, failure: Failure },
-    /// The lease holder puts it off, uncharged.
-    Snooze { token: Token, until: Timestamp },
-    /// The lease holder gives it back unstarted, uncharged.
-    Release { token: Token },
-    /// The lease ran out.
-    Expire { token: Token, deadline_exceeded: bool },
-    /// The process that held the lease died.
-    Crash,
-    /// Somebody asks for it not to be done.
-    Cancel,
-}
-
-/// Who claims.
-#[derive(Clone, Debug)]
-pub(crate) struct Claimant {
-    pub(crate) instance: Instance,
-    pub(crate) worker: String,
-    pub(crate) version: String,
-}
 
 /// What a step needs to know beside the job and the event.
 #[derive(Clone, Copy, Debug)]

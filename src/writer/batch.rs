@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use crate::domain::counter::{Flow, Gauge};
+use crate::domain::event::Event;
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::{Job, Lane, State};
 use crate::domain::policy::JobPolicy;
 use crate::domain::schedule::mix;
 use crate::domain::time::Timestamp;
-use crate::domain::transition::{Context, Event, Refused, Step, forgettable, holds_key, step};
+use crate::domain::transition::{Context, Refused, Step, forgettable, holds_key, step};
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::alone;

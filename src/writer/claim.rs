@@ -3,9 +3,9 @@
 //! nothing.
 
 use crate::domain::counter::Gauge;
+use crate::domain::event::{Claimant, Event};
 use crate::domain::id::{Class, QueueId};
 use crate::domain::job::{Job, Lane};
-use crate::domain::transition::{Claimant, Event};
 use crate::error::StorageError;
 use crate::format::key;
 use crate::store::alone;

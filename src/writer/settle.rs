@@ -1,10 +1,11 @@
 //! Ending leases at the wish of their holders, and ending jobs at the wish of an operator.
 
 use crate::domain::counter::Flow;
+use crate::domain::event::Event;
 use crate::domain::id::{JobId, Token};
 use crate::domain::job::{Job, JobState, State};
 use crate::domain::policy::JobPolicy;
-use crate::domain::transition::{Event, Refused};
+use crate::domain::transition::Refused;
 use crate::error::{CancelError, QueueError, SettleError, StorageError};
 use crate::store::alone;
 use crate::store::job as job_store;

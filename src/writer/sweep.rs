@@ -2,10 +2,11 @@
 //! opening the leases of the process that died are recovered. In bounded slices, each job on its own.
 
 use crate::domain::counter::Gauge;
+use crate::domain::event::Event;
 use crate::domain::id::{Class, Instance, JobId};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::time::Timestamp;
-use crate::domain::transition::{Event, forgettable};
+use crate::domain::transition::forgettable;
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::Rows;

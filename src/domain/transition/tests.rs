@@ -6,7 +6,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::id::{Class, JobId, KindId, PolicyId, QueueId};
+use crate::domain::id::{Class, Instance, JobId, KindId, PolicyId, QueueId};
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::schedule::Schedule;
 

@@ -1,0 +1,38 @@
+//! What can happen to a job. A new transition starts here; `transition::step` must then say what it
+//! does in every state.
+
+use crate::domain::blob::Blob;
+use crate::domain::failure::Failure;
+use crate::domain::id::{Instance, Token};
+use crate::domain::time::Timestamp;
+
+/// Something that happens to a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A worker takes it.
+    Claim(Claimant),
+    /// Its due time has come.
+    Due,
+    /// The lease holder says it is done.
+    Complete { token: Token, result: Option<Blob> },
+    /// The lease holder says it failed.
+    Fail { token: Token, failure: Failure },
+    /// The lease holder puts it off, uncharged.
+    Snooze { token: Token, until: Timestamp },
+    /// The lease holder gives it back unstarted, uncharged.
+    Release { token: Token },
+    /// The lease ran out.
+    Expire { token: Token, deadline_exceeded: bool },
+    /// The process that held the lease died.
+    Crash,
+    /// Somebody asks for it not to be done.
+    Cancel,
+}
+
+/// Who claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimant {
+    pub(crate) instance: Instance,
+    pub(crate) worker: String,
+    pub(crate) version: String,
+}
