@@ -21,9 +21,10 @@ pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use error::{
     BadName, CancelError, ClaimError, EnqueueError, OpenError, QueueError, SettleError,
-    StorageError,
+    StorageError, WorkersError,
 };
 pub use handle::claim::ClaimRequest;
+pub use handle::dead::DeadPage;
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::new_job::NewJob;

@@ -45,6 +45,11 @@ pub(crate) fn ready(class: Class, priority: u8, ready: Ready) -> Vec<u8> {
     new().class(class).u8(ready.lane.number()).u8(u8::MAX - priority).u64(ready.seq).0
 }
 
+/// The part of a `dead` key that names the queue.
+pub(crate) fn dead_queue(queue: QueueId) -> Vec<u8> {
+    new().u32(queue.get()).0
+}
+
 /// The part of a `ready` key that names the class and the lane.
 pub(crate) fn ready_lane(class: Class, lane: u8) -> Vec<u8> {
     new().class(class).u8(lane).0
@@ -118,6 +123,15 @@ pub(crate) fn read_timed(bytes: &[u8]) -> Result<(Timestamp, JobId), Damage> {
     let (id, rest) = take_u64(rest)?;
     end(rest)?;
     Ok((Timestamp::from_millis(at), JobId::new(id)))
+}
+
+/// Reads the id of a `dead` row.
+pub(crate) fn read_dead(bytes: &[u8]) -> Result<JobId, Damage> {
+    let (_class, rest) = take_u64(bytes)?;
+    let (_died_at, rest) = take_u64(rest)?;
+    let (id, rest) = take_u64(rest)?;
+    end(rest)?;
+    Ok(JobId::new(id))
 }
 
 /// Reads priority and sequence of a `ready` row.

@@ -2,6 +2,7 @@
 //! then asks the writer.
 
 pub(crate) mod claim;
+pub(crate) mod dead;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod new_job;

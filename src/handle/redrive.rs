@@ -281,6 +281,10 @@ impl Redrive {
         self.0.store.rows_touched()
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
     pub(crate) fn writer(&self) -> &Writer {
         &self.0.writer
     }

@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod database;
+pub(crate) mod dead;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod key;

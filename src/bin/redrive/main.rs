@@ -1,0 +1,2 @@
+//! The program `redrive`.
+fn main() {}
