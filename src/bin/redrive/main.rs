@@ -1,2 +1,42 @@
-//! The program `redrive`.
-fn main() {}
+//! The program `redrive`: a durable `xargs`, and an operator's view of a store. It uses nothing but
+//! the public API of the crate.
+
+mod args;
+mod capture;
+mod children;
+mod command;
+mod control;
+mod dead;
+mod enqueue;
+mod exit;
+mod job;
+mod key;
+mod lines;
+mod output;
+mod process;
+mod stats;
+mod store;
+mod verify;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command, DeadCommand};
+
+fn main() -> ExitCode {
+    let Args { file, command } = Args::parse();
+    let outcome = match command {
+        Command::Enqueue(args) => enqueue::run(&file, &args),
+        Command::Work(args) => work::run(&file, args),
+        Command::Stats(args) => stats::run(&file, &args),
+        Command::Job(args) => job::run(&file, &args),
+        Command::Dead(DeadCommand::List(args)) => dead::list(&file, &args),
+        Command::Verify(args) => verify::run(&file, &args),
+    };
+    match outcome {
+        Ok(status) => status.into(),
+        Err(trouble) => trouble.report(),
+    }
+}

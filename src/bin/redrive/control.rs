@@ -1,0 +1,68 @@
+//! What the threads of `redrive work` tell each other.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use redrive::{Clock, Signal, SystemClock};
+
+use crate::children::Children;
+use crate::exit::Trouble;
+
+/// Shared by the thread that watches, those that run commands, and the one that hears signals.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) clock: SystemClock,
+    pub(crate) children: Children,
+    /// Something changed: the watching thread should look.
+    pub(crate) changed: Arc<Signal>,
+    /// Signals that came.
+    pub(crate) signals: AtomicU32,
+    /// Nobody reads standard output any more.
+    pub(crate) output_gone: AtomicBool,
+    /// Why no command can be run at all.
+    pub(crate) cannot_run: OnceLock<Trouble>,
+    /// Threads that hold a job which is to be given back.
+    pub(crate) holding: AtomicU64,
+    given_back: (AtomicBool, Arc<Signal>),
+}
+
+impl Control {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: SystemClock::new(),
+            children: Children::default(),
+            changed: Signal::new(),
+            signals: AtomicU32::new(0),
+            output_gone: AtomicBool::new(false),
+            cannot_run: OnceLock::new(),
+            holding: AtomicU64::new(0),
+            given_back: (AtomicBool::new(false), Signal::new()),
+        }
+    }
+
+    /// Running jobs are to be given back.
+    pub(crate) fn is_giving_back(&self) -> bool {
+        self.signals.load(Ordering::Acquire) >= 2 || self.cannot_run.get().is_some()
+    }
+
+    /// Holds the calling thread, and its job with it, until the job was given back: an outcome
+    /// reported before that would be charged.
+    pub(crate) fn hold(&self) {
+        let (done, signal) = &self.given_back;
+        self.holding.fetch_add(1, Ordering::AcqRel);
+        self.changed.raise();
+        while !done.load(Ordering::Acquire) {
+            self.clock.wait(signal, None);
+        }
+        // A signal wakes one thread; each passes it on.
+        signal.raise();
+    }
+
+    /// The jobs that were held have been given back.
+    pub(crate) fn release_held(&self) {
+        let (done, signal) = &self.given_back;
+        done.store(true, Ordering::Release);
+        signal.raise();
+    }
+}

@@ -1,0 +1,211 @@
+//! `redrive work`: runs a command for each job of a queue, until told to stop or out of work.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
+use redrive::{Clock, Counts, Options, QueueStats, Redrive, RunningWorkers, Workers};
+
+use crate::args::WorkArgs;
+use crate::command::Runner;
+use crate::control::Control;
+use crate::exit::{Status, Trouble};
+use crate::process::Force;
+use crate::{output, process, store};
+
+/// How often to look whether the queue is empty.
+const LOOK_MS: u64 = 20;
+/// How often to look after leases that were lost, and at the bar.
+const TICK_MS: u64 = 500;
+/// From asking commands to end to making them.
+const GRACE_MS: u64 = 2_000;
+
+pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
+    let jobs = store::open_existing(file, Options::new())?;
+    let before = store::known_queue(&jobs, &args.queue)?;
+    let died_before = died(&jobs.stats()?.total).saturating_sub(jobs.recovered().died);
+    let control = Arc::new(Control::new());
+    listen(&control)?;
+    let bar = bar(&before.counts);
+    let program = args.command.first().map(PathBuf::from).unwrap_or_default();
+    let runner = Runner {
+        control: Arc::clone(&control),
+        words: args.command,
+        timeout: args.timeout,
+        permanent_codes: args.permanent_code,
+        throttled_codes: args.throttled_code,
+        bar: bar.clone(),
+        passing: Mutex::new(()),
+    };
+    let running = Workers::new(&jobs)
+        .queue(&args.queue, args.jobs)
+        .version(program.display().to_string())
+        .handle_any(move |job| runner.deliver(job))
+        .start()?;
+    let shift = Shift {
+        jobs: &jobs,
+        queue: &args.queue,
+        control: &control,
+        running: &running,
+        before: &before,
+        bar: &bar,
+    };
+    let watched = shift.watch(args.until_empty);
+    let error = running.report().error;
+    // Gives back what is held; its threads go on only then, and find their leases gone.
+    running.shutdown(Duration::ZERO);
+    control.release_held();
+    bar.finish_and_clear();
+    if let Some(error) = error {
+        return Err(error.into());
+    }
+    watched?;
+    let died = died(&jobs.stats()?.total).saturating_sub(died_before);
+    let after = store::known_queue(&jobs, &args.queue)?;
+    summarise(&before, &after, died);
+    jobs.close()?;
+    if let Some(trouble) = control.cannot_run.get() {
+        return Err(trouble.clone());
+    }
+    Ok(if control.is_giving_back() {
+        Status::GivenBack
+    } else if died > 0 {
+        Status::BadNews
+    } else {
+        Status::Done
+    })
+}
+
+fn listen(control: &Arc<Control>) -> Result<(), Trouble> {
+    let control = Arc::clone(control);
+    let on_signal = move || {
+        let earlier = control.signals.fetch_add(1, Ordering::AcqRel);
+        output::note(match earlier {
+            0 => "redrive: draining; once more gives running jobs back",
+            _ => "redrive: giving running jobs back",
+        });
+        control.changed.raise();
+    };
+    process::listen(on_signal)
+        .map_err(|error| Trouble::new(Status::Io, format_args!("cannot hear signals: {error}")))
+}
+
+/// What the thread that watches the others looks at.
+struct Shift<'a> {
+    jobs: &'a Redrive,
+    queue: &'a str,
+    control: &'a Control,
+    running: &'a RunningWorkers,
+    before: &'a QueueStats,
+    bar: &'a ProgressBar,
+}
+
+impl Shift<'_> {
+    /// Until the workers have ended, or all that still run hold a job that is to be given back.
+    fn watch(&self, until_empty: bool) -> Result<(), Trouble> {
+        let control = self.control;
+        let mut draining = false;
+        let mut asked_at_ms = None;
+        while self.running.active() > control.holding.load(Ordering::Acquire) {
+            let now_ms = control.clock.monotonic_ms();
+            control.children.enforce(now_ms);
+            for token in self.running.report().stuck {
+                control.children.lease_lost(token.job);
+            }
+            if control.is_giving_back() {
+                let asked_at_ms = *asked_at_ms.get_or_insert(now_ms);
+                control
+                    .children
+                    .end_all(if now_ms < asked_at_ms + GRACE_MS {
+                        Force::Ask
+                    } else {
+                        Force::Kill
+                    });
+            }
+            let look = until_empty && !draining;
+            let stop = control.is_giving_back()
+                || control.signals.load(Ordering::Acquire) > 0
+                || control.output_gone.load(Ordering::Acquire);
+            if look || !self.bar.is_hidden() {
+                let now = store::known_queue(self.jobs, self.queue)?.counts;
+                self.show(&now);
+                if look && now.ready + now.leased + now.delayed_retry == 0 {
+                    self.running.drain();
+                    draining = true;
+                }
+            }
+            if stop && !draining {
+                self.running.drain();
+                draining = true;
+            }
+            let wait_ms = if until_empty || draining {
+                LOOK_MS
+            } else {
+                TICK_MS
+            };
+            let tick_ms = now_ms.saturating_add(wait_ms);
+            let deadline_ms = control.children.next_deadline_ms();
+            let until_ms = deadline_ms.map_or(tick_ms, |deadline_ms| deadline_ms.min(tick_ms));
+            control.clock.wait(&control.changed, Some(until_ms));
+        }
+        Ok(())
+    }
+
+    fn show(&self, now: &Counts) {
+        let before = &self.before.counts;
+        let finished = ended(now).saturating_sub(ended(before));
+        let left = now.ready + now.leased + now.delayed_retry;
+        self.bar.set_length(finished + left);
+        self.bar.set_position(finished);
+        self.bar.set_message(format!(
+            "{} running, {} waiting for a retry, {} dead",
+            now.leased, now.delayed_retry, now.dead
+        ));
+    }
+}
+
+fn bar(counts: &Counts) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let left = counts.ready + counts.leased + counts.delayed_retry;
+    let bar = ProgressBar::with_draw_target(Some(left), ProgressDrawTarget::stderr());
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// How many jobs have died, ever.
+fn died(counts: &Counts) -> u64 {
+    let deaths = counts
+        .flows
+        .iter()
+        .filter(|(flow, _)| flow.starts_with("died_"));
+    deaths.map(|(_, count)| count).sum()
+}
+
+/// How many jobs have ended, ever.
+fn ended(counts: &Counts) -> u64 {
+    counts.done + counts.cancelled + died(counts)
+}
+
+fn summarise(before: &QueueStats, after: &QueueStats, died: u64) {
+    let (before, after) = (&before.counts, &after.counts);
+    let retried: u64 = after
+        .flows
+        .iter()
+        .filter(|(flow, _)| flow.starts_with("retried_"))
+        .map(|(flow, count)| count.saturating_sub(before.flow(flow)))
+        .sum();
+    let left = after.ready + after.delayed + after.leased;
+    output::note(format_args!(
+        "redrive: {} done, {retried} retries, {died} died; {left} left, {} dead in all",
+        after.done.saturating_sub(before.done),
+        after.dead,
+    ));
+}
