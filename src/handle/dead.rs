@@ -76,8 +76,6 @@ impl Redrive {
 }
 
 fn queue_id(rows: &impl Rows, name: &str) -> Result<Option<QueueId>, StorageError> {
-    let place = names::queues(rows)?
-        .iter()
-        .position(|queue| queue.name == name);
+    let place = names::queues(rows)?.iter().position(|queue| queue.name == name);
     Ok(place.and_then(|place| u32::try_from(place).ok().map(QueueId::new)))
 }

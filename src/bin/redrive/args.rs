@@ -118,13 +118,7 @@ pub(crate) struct EnqueueArgs {
     /// These fields of the JSON object, joined by `:`, are the idempotency key. (A `:` or `\` in a
     /// value then gets a `\` before it, so that different fields never make the same key.) They must
     /// be texts, booleans or whole numbers of up to 64 bits.
-    #[arg(
-        long,
-        group = "keys",
-        value_delimiter = ',',
-        value_name = "FIELD",
-        requires = "jsonl"
-    )]
+    #[arg(long, group = "keys", value_delimiter = ',', value_name = "FIELD", requires = "jsonl")]
     pub(crate) key_field: Vec<String>,
     /// The jobs start no sooner than this from now.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -287,10 +281,7 @@ fn name(text: &str) -> Result<String, String> {
     let bad = if text.is_empty() {
         BadName::Empty
     } else if text.len() > NAME_BYTES_MAX {
-        BadName::TooLong {
-            bytes: text.len(),
-            bytes_max: NAME_BYTES_MAX,
-        }
+        BadName::TooLong { bytes: text.len(), bytes_max: NAME_BYTES_MAX }
     } else if text.chars().any(char::is_control) {
         BadName::ControlCharacter
     } else {
@@ -322,9 +313,5 @@ fn lease(text: &str) -> Result<Duration, String> {
 
 fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if timeout.is_zero() {
-        Err("give a time above zero".to_owned())
-    } else {
-        Ok(timeout)
-    }
+    if timeout.is_zero() { Err("give a time above zero".to_owned()) } else { Ok(timeout) }
 }

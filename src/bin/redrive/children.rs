@@ -47,11 +47,7 @@ impl Children {
             watch.end(force);
             Ended::GivenBack
         });
-        let entry = Entry {
-            watch: watch.clone(),
-            deadline_ms,
-            ended,
-        };
+        let entry = Entry { watch: watch.clone(), deadline_ms, ended };
         running.by_job.insert(job, entry);
         watch
     }

@@ -116,11 +116,7 @@ impl Runner {
             // Not that of a job that started this program.
             None => command.env_remove("REDRIVE_KEY"),
         };
-        command.stdin(if payload_inside {
-            Stdio::null()
-        } else {
-            Stdio::piped()
-        });
+        command.stdin(if payload_inside { Stdio::null() } else { Stdio::piped() });
         process::isolate(&mut command);
         Ok((command, payload_inside))
     }
@@ -136,10 +132,7 @@ impl Runner {
             Status::NotFound
         } else if kind == ErrorKind::PermissionDenied || error.raw_os_error() == Some(NO_EXEC) {
             Status::CannotRun
-        } else if matches!(
-            kind,
-            ErrorKind::ArgumentListTooLong | ErrorKind::InvalidInput
-        ) {
+        } else if matches!(kind, ErrorKind::ArgumentListTooLong | ErrorKind::InvalidInput) {
             let message = format!("the payload cannot be an argument: {error}");
             return Err(Failure::permanent("bad_argument").message(message));
         } else {
@@ -150,10 +143,8 @@ impl Runner {
             let message = format!("the command cannot be run: {error}");
             return Err(Failure::permanent("cannot_run").message(message));
         }
-        let message = format!(
-            "cannot run {}: {error}; no job was charged for it",
-            program.display()
-        );
+        let message =
+            format!("cannot run {}: {error}; no job was charged for it", program.display());
         let _ = self.control.cannot_run.set(Trouble::new(status, message));
         self.give_back()
     }
@@ -161,9 +152,7 @@ impl Runner {
     /// Feeds the child, collects what it prints, waits for its end.
     fn attend(&self, job: &Delivery, mut child: Child, input: &[u8]) -> io::Result<Remains> {
         let now_ms = self.control.clock.monotonic_ms();
-        let deadline_ms = self
-            .timeout
-            .map(|timeout| now_ms.saturating_add(whole_ms(timeout)));
+        let deadline_ms = self.timeout.map(|timeout| now_ms.saturating_add(whole_ms(timeout)));
         let watch = self.control.children.add(job.id(), &child, deadline_ms);
         if deadline_ms.is_some() {
             self.control.changed.raise();
@@ -259,10 +248,8 @@ fn collect(child: &mut Child, input: &[u8]) -> io::Result<(Capture, Capture)> {
     let closed = || io::Error::other("a pipe to the command is missing");
     let stdout = child.stdout.take().ok_or_else(closed)?;
     let stderr = child.stderr.take().ok_or_else(closed)?;
-    let captures = (
-        Capture::start(stdout, RESULT_BYTES_MAX)?,
-        Capture::start(stderr, MESSAGE_BYTES)?,
-    );
+    let captures =
+        (Capture::start(stdout, RESULT_BYTES_MAX)?, Capture::start(stderr, MESSAGE_BYTES)?);
     if let Some(mut stdin) = child.stdin.take()
         && !input.is_empty()
     {

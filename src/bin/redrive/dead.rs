@@ -20,16 +20,10 @@ pub(crate) fn list(file: &Path, args: &DeadListArgs) -> Result<Status, Trouble> 
     }
     let mut unreadable = 0;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut writer = Writer {
-        out: &mut out,
-        json: args.json,
-        count: 0,
-    };
+    let mut writer = Writer { out: &mut out, json: args.json, count: 0 };
     let mut page = next(&jobs, args, None)?;
     while let Some(found) = page {
-        writer
-            .page(&found.jobs)
-            .map_err(|error| Trouble::output(&error))?;
+        writer.page(&found.jobs).map_err(|error| Trouble::output(&error))?;
         for (job, why) in &found.unreadable {
             output::note(format_args!("redrive: job {job} cannot be read: {why}"));
             unreadable += 1;
@@ -41,10 +35,7 @@ pub(crate) fn list(file: &Path, args: &DeadListArgs) -> Result<Status, Trouble> 
     if unreadable == 0 {
         return Ok(Status::Done);
     }
-    Err(Trouble::new(
-        Status::NotAStore,
-        format_args!("{unreadable} dead jobs cannot be read"),
-    ))
+    Err(Trouble::new(Status::NotAStore, format_args!("{unreadable} dead jobs cannot be read")))
 }
 
 fn next(

@@ -64,11 +64,7 @@ pub(crate) fn run(file: &Path, args: &EnqueueArgs) -> Result<Status, Trouble> {
     let told = tell(&summary, args.json);
     read.and(told)?;
     jobs.close()?;
-    Ok(if summary.refused > 0 {
-        Status::BadNews
-    } else {
-        Status::Done
-    })
+    Ok(if summary.refused > 0 { Status::BadNews } else { Status::Done })
 }
 
 fn tell(summary: &Summary, json: bool) -> Result<(), Trouble> {
@@ -199,8 +195,7 @@ impl Intake<'_> {
             }
         }
         let Summary { new, duplicate, .. } = self.summary;
-        self.bar
-            .set_message(format!("{new} new, {duplicate} duplicate"));
+        self.bar.set_message(format!("{new} new, {duplicate} duplicate"));
         Ok(())
     }
 

@@ -50,10 +50,7 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) fn new(status: Status, message: impl Display) -> Self {
-        Self {
-            status,
-            message: message.to_string(),
-        }
+        Self { status, message: message.to_string() }
     }
 
     /// The program's own output could not be written. A reader that has gone has seen enough.
@@ -74,11 +71,7 @@ impl Trouble {
 
 impl From<StorageError> for Trouble {
     fn from(error: StorageError) -> Self {
-        let status = if error.is_corrupt() {
-            Status::NotAStore
-        } else {
-            Status::Io
-        };
+        let status = if error.is_corrupt() { Status::NotAStore } else { Status::Io };
         Self::new(status, error)
     }
 }

@@ -45,10 +45,7 @@ fn close(jobs: Redrive) -> Result<Status, Trouble> {
 fn raw(bytes: Option<&[u8]>, what: &str, args: &JobArgs) -> Result<(), Trouble> {
     match bytes {
         Some(bytes) => output::print(|out| out.write_all(bytes)),
-        None => Err(Trouble::new(
-            Status::Missing,
-            format_args!("job {} has no {what}", args.id),
-        )),
+        None => Err(Trouble::new(Status::Missing, format_args!("job {} has no {what}", args.id))),
     }
 }
 
@@ -57,10 +54,7 @@ fn json(job: &JobInfo, payload: Option<&[u8]>) -> Result<Value, Trouble> {
     let mut value = serde_json::to_value(job).map_err(|error| Trouble::new(Status::Io, error))?;
     if let Some(object) = value.as_object_mut() {
         object.insert("payload".into(), payload.map(output::bytes).into());
-        object.insert(
-            "result".into(),
-            job.result.as_deref().map(output::bytes).into(),
-        );
+        object.insert("result".into(), job.result.as_deref().map(output::bytes).into());
         if let Some(dead) = &job.dead
             && let Some(Value::Object(evidence)) = object.get_mut("dead")
         {
@@ -86,20 +80,14 @@ fn describe(out: &mut dyn Write, job: &JobInfo, payload: Option<&[u8]>) -> io::R
         rows.push(field("redrives", &job.redrives.to_string()));
     }
     if job.outcome_unknown {
-        rows.push(field(
-            "outcome",
-            "unknown: an earlier delivery may have had its effect",
-        ));
+        rows.push(field("outcome", "unknown: an earlier delivery may have had its effect"));
     }
     if let Some(due) = job.due {
         rows.push(field("due", &output::time(due)));
     }
     if let Some(lease) = &job.lease {
         let since = output::time(lease.claimed_at);
-        rows.push(field(
-            "leased",
-            &format!("by {} since {since}", lease.worker),
-        ));
+        rows.push(field("leased", &format!("by {} since {since}", lease.worker)));
     }
     if let Some(finished) = job.finished_at {
         rows.push(field("finished", &output::time(finished)));
@@ -107,10 +95,7 @@ fn describe(out: &mut dyn Write, job: &JobInfo, payload: Option<&[u8]>) -> io::R
     if let Some(dead) = &job.dead {
         let (class, code, cause) = (dead.class, &dead.code, output::cause(dead.cause));
         rows.push(field("died", &output::time(dead.died_at)));
-        rows.push(field(
-            "of",
-            &format!("{class} {code} ({:?}), cause {cause}", dead.reason),
-        ));
+        rows.push(field("of", &format!("{class} {code} ({:?}), cause {cause}", dead.reason)));
         if let Some(reference) = &dead.provider_ref {
             rows.push(field("reference", reference));
         }
@@ -165,27 +150,19 @@ fn history(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
 
 fn event(entry: &HistoryEntry) -> String {
     match &entry.event {
-        HistoryEvent::DeliveryEnded {
-            delivery,
-            worker,
-            end,
-            ..
-        } => {
+        HistoryEvent::DeliveryEnded { delivery, worker, end, .. } => {
             let end = match end {
-                DeliveryEnd::Failed {
-                    class,
-                    code,
-                    message,
-                    ..
-                } => format!("{class} {code}: {}", output::one_line(message, 120)),
+                DeliveryEnd::Failed { class, code, message, .. } => {
+                    format!("{class} {code}: {}", output::one_line(message, 120))
+                }
                 DeliveryEnd::Snoozed { until } => format!("put off until {}", output::time(*until)),
                 DeliveryEnd::Released => "given back, uncharged".to_owned(),
-                DeliveryEnd::LeaseExpired {
-                    deadline_exceeded: true,
-                } => "the deadline passed, outcome unknown".to_owned(),
-                DeliveryEnd::LeaseExpired {
-                    deadline_exceeded: false,
-                } => "the lease ran out, outcome unknown".to_owned(),
+                DeliveryEnd::LeaseExpired { deadline_exceeded: true } => {
+                    "the deadline passed, outcome unknown".to_owned()
+                }
+                DeliveryEnd::LeaseExpired { deadline_exceeded: false } => {
+                    "the lease ran out, outcome unknown".to_owned()
+                }
                 DeliveryEnd::Crashed => "the process died, outcome unknown".to_owned(),
                 other => format!("{other:?}"),
             };

@@ -48,9 +48,7 @@ fn field(value: Option<&Value>, name: &str) -> Result<String, String> {
         Some(Value::Bool(truth)) => Ok(truth.to_string()),
         // Others are kept as floating point numbers, in which two different ones may be the same.
         Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(number.to_string()),
-        None => Err(format!(
-            "the key cannot be used: there is no field {name:?}"
-        )),
+        None => Err(format!("the key cannot be used: there is no field {name:?}")),
         Some(Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => Err(format!(
             "the key cannot be used: field {name:?} is neither a text nor a boolean nor a whole \
              number of up to 64 bits"

@@ -28,11 +28,7 @@ impl<R: Read> Lines<R> {
     const BUFFER: usize = 256 * 1024;
 
     pub(crate) fn new(input: R, bytes_max: usize) -> Self {
-        Self {
-            input: BufReader::with_capacity(Self::BUFFER, input),
-            bytes_max,
-            bytes_read: 0,
-        }
+        Self { input: BufReader::with_capacity(Self::BUFFER, input), bytes_max, bytes_read: 0 }
     }
 
     /// Whether the next line may have to be waited for.
@@ -131,9 +127,7 @@ mod tests {
     fn a_line_longer_than_the_buffer_is_measured_in_bounded_memory() {
         let bytes = 3 * Lines::<&[u8]>::BUFFER + 17;
         let text = [vec![b'x'; bytes], b"\nnext".to_vec()].concat();
-        let expected = Line::TooLong {
-            bytes: whole(bytes),
-        };
+        let expected = Line::TooLong { bytes: whole(bytes) };
         assert_eq!(all(&text, 1_000), [expected, line(b"next")]);
     }
 }

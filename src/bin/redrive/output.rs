@@ -13,9 +13,7 @@ use crate::exit::Trouble;
 /// Writes a result to standard output.
 pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Trouble> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    write(&mut out)
-        .and_then(|()| out.flush())
-        .map_err(|error| Trouble::output(&error))
+    write(&mut out).and_then(|()| out.flush()).map_err(|error| Trouble::output(&error))
 }
 
 /// Writes a result as one indented JSON document.

@@ -53,8 +53,5 @@ pub(crate) fn known_queue(jobs: &Redrive, queue: &str) -> Result<QueueStats, Tro
     } else {
         format!("the queues of this file are: {}", known.join(", "))
     };
-    Err(Trouble::new(
-        Status::Missing,
-        format_args!("queue {queue:?} never had a job; {known}"),
-    ))
+    Err(Trouble::new(Status::Missing, format_args!("queue {queue:?} never had a job; {known}")))
 }

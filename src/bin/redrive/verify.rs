@@ -17,11 +17,7 @@ pub(crate) fn run(file: &Path, args: &VerifyArgs) -> Result<Status, Trouble> {
         output::print(|out| {
             for problem in &report.problems {
                 let (table, row) = (problem.table, &problem.row);
-                writeln!(
-                    out,
-                    "{table} {row}: {}",
-                    output::one_line(&problem.what, 1_000)
-                )?;
+                writeln!(out, "{table} {row}: {}", output::one_line(&problem.what, 1_000))?;
             }
             let told = u64::try_from(report.problems.len()).unwrap_or(u64::MAX);
             if report.problem_count > told {
@@ -35,9 +31,5 @@ pub(crate) fn run(file: &Path, args: &VerifyArgs) -> Result<Status, Trouble> {
         })?;
     }
     jobs.close()?;
-    Ok(if report.is_clean() {
-        Status::Done
-    } else {
-        Status::BadNews
-    })
+    Ok(if report.is_clean() { Status::Done } else { Status::BadNews })
 }

@@ -118,13 +118,11 @@ impl Shift<'_> {
             }
             if control.is_giving_back() {
                 let asked_at_ms = *asked_at_ms.get_or_insert(now_ms);
-                control
-                    .children
-                    .end_all(if now_ms < asked_at_ms + GRACE_MS {
-                        Force::Ask
-                    } else {
-                        Force::Kill
-                    });
+                control.children.end_all(if now_ms < asked_at_ms + GRACE_MS {
+                    Force::Ask
+                } else {
+                    Force::Kill
+                });
             }
             let look = until_empty && !draining;
             let stop = control.is_giving_back()
@@ -142,11 +140,7 @@ impl Shift<'_> {
                 self.running.drain();
                 draining = true;
             }
-            let wait_ms = if until_empty || draining {
-                LOOK_MS
-            } else {
-                TICK_MS
-            };
+            let wait_ms = if until_empty || draining { LOOK_MS } else { TICK_MS };
             let tick_ms = now_ms.saturating_add(wait_ms);
             let deadline_ms = control.children.next_deadline_ms();
             let until_ms = deadline_ms.map_or(tick_ms, |deadline_ms| deadline_ms.min(tick_ms));
@@ -182,10 +176,7 @@ fn bar(counts: &Counts) -> ProgressBar {
 
 /// How many jobs have died, ever.
 fn died(counts: &Counts) -> u64 {
-    let deaths = counts
-        .flows
-        .iter()
-        .filter(|(flow, _)| flow.starts_with("died_"));
+    let deaths = counts.flows.iter().filter(|(flow, _)| flow.starts_with("died_"));
     deaths.map(|(_, count)| count).sum()
 }
 
