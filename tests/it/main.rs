@@ -8,6 +8,8 @@
 )]
 
 mod cases;
+#[cfg(unix)]
+mod cli;
 mod format;
 mod support;
 mod tidy;

@@ -118,7 +118,13 @@ pub(crate) struct EnqueueArgs {
     /// These fields of the JSON object, joined by `:`, are the idempotency key. (A `:` or `\` in a
     /// value then gets a `\` before it, so that different fields never make the same key.) They must
     /// be texts, booleans or whole numbers of up to 64 bits.
-    #[arg(long, group = "keys", value_delimiter = ',', value_name = "FIELD", requires = "jsonl")]
+    #[arg(
+        long,
+        group = "keys",
+        value_delimiter = ',',
+        value_name = "FIELD",
+        conflicts_with = "lines"
+    )]
     pub(crate) key_field: Vec<String>,
     /// The jobs start no sooner than this from now.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

@@ -54,6 +54,7 @@ pub(crate) fn run(file: &Path, args: &EnqueueArgs) -> Result<Status, Trouble> {
         policy: args.policy.policy(),
         batch: Vec::new(),
         batch_bytes: 0,
+        refused: Vec::new(),
         summary: Summary::default(),
         bar: bar(),
     };
@@ -104,6 +105,8 @@ struct Intake<'a> {
     policy: JobPolicy,
     batch: Vec<(u64, NewJob)>,
     batch_bytes: usize,
+    /// Refused lines that were not told yet.
+    refused: Vec<Refusal>,
     summary: Summary,
     bar: ProgressBar,
 }
@@ -123,7 +126,8 @@ impl Intake<'_> {
             number += 1;
             self.take(number, line);
             // What is there is written before anything is waited for.
-            let full = self.batch.len() >= BATCH_JOBS || self.batch_bytes >= BATCH_BYTES;
+            let waiting = self.batch.len() + self.refused.len();
+            let full = waiting >= BATCH_JOBS || self.batch_bytes >= BATCH_BYTES;
             if full || lines.may_wait() {
                 self.write()?;
                 self.bar.set_position(lines.bytes_read);
@@ -179,35 +183,47 @@ impl Intake<'_> {
         Ok((bytes, job))
     }
 
+    /// Enqueues the batch and tells what was refused of it, in the order of the lines.
     fn write(&mut self) -> Result<(), Trouble> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
         self.batch_bytes = 0;
         let (numbers, jobs): (Vec<u64>, Vec<NewJob>) = self.batch.drain(..).unzip();
-        let outcomes = self.jobs.enqueue_many(jobs, BatchRule::PerItem)?;
-        for (number, outcome) in numbers.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(Enqueued::New(_)) => self.summary.new += 1,
-                Ok(_) => self.summary.duplicate += 1,
-                Err(EnqueueError::Storage(error)) => return Err(error.into()),
-                Err(error) => self.refuse(number, error.to_string()),
-            }
-        }
+        let outcomes = self.jobs.enqueue_many(jobs, BatchRule::PerItem);
+        let failure = match outcomes {
+            Ok(outcomes) => numbers.into_iter().zip(outcomes).find_map(|(number, outcome)| {
+                match outcome {
+                    Ok(Enqueued::New(_)) => self.summary.new += 1,
+                    Ok(_) => self.summary.duplicate += 1,
+                    Err(EnqueueError::Storage(error)) => return Some(error.into()),
+                    Err(error) => self.refuse(number, error.to_string()),
+                }
+                None
+            }),
+            Err(error) => Some(error.into()),
+        };
         let Summary { new, duplicate, .. } = self.summary;
         self.bar.set_message(format!("{new} new, {duplicate} duplicate"));
-        Ok(())
+        self.tell_refused();
+        failure.map_or(Ok(()), Err)
     }
 
     fn refuse(&mut self, line: u64, reason: String) {
-        let summary = &mut self.summary;
-        summary.refused += 1;
-        self.bar.suspend(|| {
-            let reason = output::one_line(&reason, 1_000);
-            output::note(format_args!("line {line}: refused: {reason}"));
-        });
-        if summary.refusals.len() < REFUSALS_MAX {
-            summary.refusals.push(Refusal { line, reason });
+        self.refused.push(Refusal { line, reason });
+    }
+
+    fn tell_refused(&mut self) {
+        if self.refused.is_empty() {
+            return;
         }
+        self.refused.sort_by_key(|refusal| refusal.line);
+        let Self { bar, refused, summary, .. } = self;
+        bar.suspend(|| {
+            for Refusal { line, reason } in refused.iter() {
+                let reason = output::one_line(reason, 1_000);
+                output::note(format_args!("line {line}: refused: {reason}"));
+            }
+        });
+        summary.refused += u64::try_from(refused.len()).unwrap_or(u64::MAX);
+        let room = REFUSALS_MAX.saturating_sub(summary.refusals.len());
+        summary.refusals.extend(refused.drain(..).take(room));
     }
 }

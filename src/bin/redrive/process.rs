@@ -8,6 +8,7 @@ pub(crate) enum Exit {
     /// With this status.
     Status(i32),
     /// By this signal.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no signals"))]
     Signal(i32),
 }
 
