@@ -37,17 +37,18 @@ struct Entry {
     watch: Watch,
     deadline_ms: Option<u64>,
     ended: Option<Ended>,
+    /// The last signal, so that each is sent once.
+    sent: Option<Force>,
 }
 
 impl Children {
     pub(crate) fn add(&self, job: JobId, child: &Child, deadline_ms: Option<u64>) -> Watch {
         let watch = Watch::new(child);
         let mut running = self.0.lock();
-        let ended = running.ending.map(|force| {
-            watch.end(force);
-            Ended::GivenBack
-        });
-        let entry = Entry { watch: watch.clone(), deadline_ms, ended };
+        let mut entry = Entry { watch: watch.clone(), deadline_ms, ended: None, sent: None };
+        if let Some(force) = running.ending {
+            entry.end(Ended::GivenBack, force);
+        }
         running.by_job.insert(job, entry);
         watch
     }
@@ -96,6 +97,9 @@ impl Entry {
 
     fn end(&mut self, why: Ended, force: Force) {
         self.ended.get_or_insert(why);
-        self.watch.end(force);
+        if self.sent != Some(force) {
+            self.sent = Some(force);
+            self.watch.end(force);
+        }
     }
 }

@@ -52,7 +52,7 @@ struct Remains {
 impl Runner {
     /// Runs the command for a job, to its end.
     pub(crate) fn deliver(&self, job: &Delivery) -> Result<Completion, Failure> {
-        if self.control.is_giving_back() {
+        if self.control.is_over() {
             return self.give_back();
         }
         let (mut command, payload_inside) = self.command(job)?;

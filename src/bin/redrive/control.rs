@@ -43,7 +43,19 @@ impl Control {
 
     /// Running jobs are to be given back.
     pub(crate) fn is_giving_back(&self) -> bool {
-        self.signals.load(Ordering::Acquire) >= 2 || self.cannot_run.get().is_some()
+        self.signals.load(Ordering::Acquire) >= 2
+    }
+
+    /// No command is to be started any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_giving_back() || self.cannot_run.get().is_some()
+    }
+
+    /// No job is to be claimed any more.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_over()
+            || self.signals.load(Ordering::Acquire) > 0
+            || self.output_gone.load(Ordering::Acquire)
     }
 
     /// Holds the calling thread, and its job with it, until the job was given back: an outcome

@@ -125,9 +125,6 @@ impl Shift<'_> {
                 });
             }
             let look = until_empty && !draining;
-            let stop = control.is_giving_back()
-                || control.signals.load(Ordering::Acquire) > 0
-                || control.output_gone.load(Ordering::Acquire);
             if look || !self.bar.is_hidden() {
                 let now = store::known_queue(self.jobs, self.queue)?.counts;
                 self.show(&now);
@@ -136,7 +133,7 @@ impl Shift<'_> {
                     draining = true;
                 }
             }
-            if stop && !draining {
+            if control.is_draining() && !draining {
                 self.running.drain();
                 draining = true;
             }

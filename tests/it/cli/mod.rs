@@ -77,11 +77,7 @@ impl Program {
 
     /// Works a queue until it is empty.
     fn work(&self, args: &str, command: &[&str]) -> Run {
-        self.run_with(
-            &format!("work --queue q --until-empty {args}").trim_end().to_owned(),
-            command,
-            b"",
-        )
+        self.run_with(format!("work --queue q --until-empty {args}").trim_end(), command, b"")
     }
 
     /// The value of a command that prints JSON.
