@@ -1,4 +1,5 @@
 //! The program `redrive`, as a user meets it: its output, its exit status, the file it leaves.
+#![expect(clippy::indexing_slicing, reason = "a test says what is missing by panicking")]
 
 mod bad_input;
 mod enqueue;
