@@ -27,7 +27,7 @@ Examples:
   redrive work --queue sums --jobs 4 --until-empty -- sha256sum {}
 
   redrive work --queue urls --timeout 30s -- curl -fsS --retry 0 -o /dev/null {}
-  redrive work --queue mail -- sh -c 'exec sendmail -t'          # the payload on standard input
+  redrive work --queue mail -- sendmail -t                # the payload on standard input
 
 The command:
   `{}` anywhere inside an argument is replaced by the payload. Nothing is quoted: where `{}` lands
