@@ -19,14 +19,23 @@ pub(crate) enum Event {
     Fail { token: Token, failure: Failure },
     /// The lease holder puts it off, uncharged.
     Snooze { token: Token, until: Timestamp },
-    /// The lease holder gives it back unstarted, uncharged.
-    Release { token: Token },
+    /// The lease holder gives it back, uncharged.
+    Release { token: Token, work: Work },
     /// The lease ran out.
     Expire { token: Token, deadline_exceeded: bool },
     /// The process that held the lease died.
     Crash,
     /// Somebody asks for it not to be done.
     Cancel,
+}
+
+/// Whether a job that is given back had been started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Nothing was done.
+    Unstarted,
+    /// A handler was running and may have had its effect: the outcome is unknown (P8).
+    Started,
 }
 
 /// Who claims.

@@ -7,7 +7,7 @@
 use crate::domain::blob::Blob;
 use crate::domain::cause::fingerprint;
 use crate::domain::counter::Flow;
-use crate::domain::event::{Claimant, Event};
+use crate::domain::event::{Claimant, Event, Work};
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
 use crate::domain::id::Token;
@@ -81,9 +81,9 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             let lease = fenced(job, token)?;
             Ok(next.snooze(lease, until))
         }
-        Event::Release { token } => {
+        Event::Release { token, work } => {
             let lease = fenced(job, token)?;
-            Ok(next.release(lease))
+            Ok(next.release(lease, work))
         }
         Event::Expire { token, deadline_exceeded } => {
             let lease = fenced(job, token)?;
@@ -230,7 +230,9 @@ impl Next<'_> {
         self.step(vec![Flow::Snoozed], Some(entry))
     }
 
-    fn release(mut self, lease: &Lease) -> Step {
+    /// Uncharged even when it had been started: it is not the job's fault that it was stopped. But what
+    /// was started may have happened.
+    fn release(mut self, lease: &Lease, work: Work) -> Step {
         let entry = self.ended(lease, DeliveryEnd::Released);
         if lease.cancel_requested {
             return self.cancelled(vec![Flow::Released], Some(entry));
@@ -239,6 +241,13 @@ impl Next<'_> {
         if self.job.cycle.releases > self.context.policy.releases_max {
             let failure = Failure::transient("release_budget");
             return self.die(lease, &failure, DeathReason::ReleaseBudget, entry);
+        }
+        if work == Work::Started {
+            self.job.unknown = true;
+            if self.context.policy.on_unknown == OnUnknown::Quarantine {
+                let failure = Failure::ambiguous("stopped").message("given back while it ran");
+                return self.die(lease, &failure, DeathReason::UnknownRefused, entry);
+            }
         }
         self.job.state = State::Ready(lease.from);
         self.step(vec![Flow::Released], Some(entry))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::domain::blob::Blob;
+use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
@@ -208,7 +209,7 @@ impl Lease {
     ///
     /// [`SettleError::StaleLease`] when the lease has ended.
     pub fn release(self) -> Result<JobState, SettleError> {
-        self.settle(How::Release)
+        self.settle(How::Release(Work::Unstarted))
     }
 
     /// Completes this job and claims the next one in the same commit: what a worker loop wants.
@@ -272,7 +273,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.settled {
-            self.jobs.release(self.claimed.token, self.claimed.class);
+            self.jobs.release(self.claimed.token, self.claimed.class, Work::Unstarted);
         }
     }
 }
@@ -293,9 +294,9 @@ impl Redrive {
     }
 
     /// Gives a lease back without waiting for the answer.
-    pub(crate) fn release(&self, token: Token, class: Class) {
+    pub(crate) fn release(&self, token: Token, class: Class, work: Work) {
         let (reply, _) = reply();
-        let settle = Settle { token, class, how: How::Release, reply, then: None };
+        let settle = Settle { token, class, how: How::Release(work), reply, then: None };
         // A store that no longer answers recovers the lease at its next opening.
         let _ = self.writer().tell(Command::Settle(Box::new(settle)));
     }

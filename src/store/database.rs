@@ -76,6 +76,7 @@ impl Store {
     }
 
     /// Opens or creates the store in `backend`. Nothing checks that what is there is a redb file.
+    #[cfg(feature = "test-util")]
     pub(crate) fn open_backend(
         backend: Box<dyn StorageBackend>,
         settings: &Settings,

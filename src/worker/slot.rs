@@ -108,7 +108,7 @@ impl Shared {
         };
         let counter = match &how {
             How::Complete { .. } => &self.tally.completed,
-            How::Fail(_) | How::Snooze(_) | How::Release => &self.tally.failed,
+            How::Fail(_) | How::Snooze(_) | How::Release(_) => &self.tally.failed,
         };
         let (settled, next) = if self.stop.is_set() {
             (lease.settle(how), None)

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::Signal;
+use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::Token;
 use crate::domain::time::whole_ms;
@@ -295,8 +296,9 @@ impl RunningWorkers {
     }
 
     /// Stops claiming, waits up to `timeout` for the handlers that run, and gives what is not
-    /// finished then back to its queue, uncharged. A handler that returns later finds its lease
-    /// gone.
+    /// finished then back to its queue: uncharged, but with its outcome marked as unknown (a job whose
+    /// policy is [`OnUnknown::Quarantine`](crate::OnUnknown::Quarantine) is dead then). A handler that
+    /// returns later finds its lease gone.
     pub fn shutdown(mut self, timeout: Duration) -> Shutdown {
         self.end(timeout)
     }
@@ -313,7 +315,7 @@ impl RunningWorkers {
         }
         let unfinished = self.shared.heart.give_back();
         for &(token, class) in &unfinished {
-            self.shared.jobs.release(token, class);
+            self.shared.jobs.release(token, class, Work::Started);
         }
         self.shared.heart.stop();
         // It catches nothing and holds nothing; a panic in it would have been reported already.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::domain::blob::Blob;
+use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
@@ -46,7 +47,10 @@ impl Command {
             Self::Enqueue(enqueue) => enqueue.items.iter().map(|item| item.payload.0.len()).sum(),
             Self::Settle(settle) => match &settle.how {
                 How::Complete { result: Some(result) } => result.0.len(),
-                How::Complete { result: None } | How::Fail(_) | How::Snooze(_) | How::Release => 0,
+                How::Complete { result: None }
+                | How::Fail(_)
+                | How::Snooze(_)
+                | How::Release(_) => 0,
             },
             Self::Claim(_)
             | Self::Cancel { .. }
@@ -184,7 +188,7 @@ pub(crate) enum How {
     Complete { result: Option<Blob> },
     Fail(Failure),
     Snooze(Start),
-    Release,
+    Release(Work),
 }
 
 /// What a cancel did.

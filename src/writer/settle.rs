@@ -23,7 +23,7 @@ impl Batch<'_, '_> {
             How::Snooze(Start::Now) => Event::Snooze { token, until: now },
             How::Snooze(Start::AfterMs(ms)) => Event::Snooze { token, until: now.plus_ms(ms) },
             How::Snooze(Start::At(until)) => Event::Snooze { token, until },
-            How::Release => Event::Release { token },
+            How::Release(work) => Event::Release { token, work },
         };
         let outcome = self.settled(token, event)?;
         if matches!(outcome, Err(SettleError::StaleLease { .. })) {

@@ -152,7 +152,8 @@ fn events() -> Vec<(&'static str, Event)> {
         ("fail ambiguous", fail(Failure::ambiguous("E"))),
         ("snooze", Event::Snooze { token, until: NOW.plus_ms(5_000) }),
         ("snooze to the past", Event::Snooze { token, until: NOW }),
-        ("release", Event::Release { token }),
+        ("release", Event::Release { token, work: Work::Unstarted }),
+        ("release while running", Event::Release { token, work: Work::Started }),
         ("lease ends", Event::Expire { token, deadline_exceeded: false }),
         ("deadline passes", Event::Expire { token, deadline_exceeded: true }),
         ("process dies", Event::Crash),
@@ -255,7 +256,7 @@ proptest! {
             let event = match one {
                 Move::Settle(0, _) => Event::Complete { token, result: None },
                 Move::Settle(1, _) => Event::Snooze { token, until: NOW.plus_ms(1) },
-                Move::Settle(2, _) => Event::Release { token },
+                Move::Settle(2, _) => Event::Release { token, work: Work::Started },
                 Move::Settle(3, _) => Event::Expire { token, deadline_exceeded: false },
                 Move::Settle(_, failure) => Event::Fail { token, failure },
                 Move::Other(0) => Event::Due,

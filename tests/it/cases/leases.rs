@@ -204,6 +204,7 @@ fn a_shutdown_gives_unfinished_work_back_uncharged() {
     bench.jobs.sweep().unwrap();
     let info = bench.jobs.job(id).unwrap().unwrap();
     assert_eq!((info.state, info.attempts, info.deliveries), (JobState::Ready, 0, 1));
+    assert!(info.outcome_unknown, "it had been started (P8)");
     let_go.send(()).unwrap();
     let lease = bench.jobs.claim(ClaimRequest::new("q")).unwrap().remove(0);
     assert_eq!(lease.delivery(), 2);
