@@ -30,12 +30,7 @@ struct Backlog {
 impl Backlog {
     /// `ahead` jobs of a kind nobody asks for, then `ready` that are asked for.
     fn new(name: &'static str, ahead: usize, ready: usize) -> Self {
-        let backlog = Self {
-            name,
-            disk: Disk::new(),
-            claims: Vec::new(),
-            completes: Vec::new(),
-        };
+        let backlog = Self { name, disk: Disk::new(), claims: Vec::new(), completes: Vec::new() };
         println!(
             "backlog/{name}: {ready} ready jobs behind {ahead} of a kind that is not asked for"
         );

@@ -36,10 +36,7 @@ fn main() {
         let before = disk.traffic();
         let took = lives_in_batches(&disk.jobs, 0, batches, settlers);
         disk.report("life", lives, 2 * batches + lives, before);
-        println!(
-            "  first run: {:.0} lives/s",
-            lives as f64 / took.as_secs_f64()
-        );
+        println!("  first run: {:.0} lives/s", lives as f64 / took.as_secs_f64());
         let mut run = 0;
         group.bench_function(BenchmarkId::from_parameter(settlers), |bencher| {
             bencher.iter_custom(|rounds| {
@@ -76,9 +73,7 @@ fn lives_in_batches(jobs: &Redrive, first_key: usize, batches: usize, settlers: 
         }
         let mut claimed = 0;
         while claimed < batches * BATCH {
-            let request = ClaimRequest::new("batch")
-                .up_to(BATCH)
-                .wait(Duration::from_secs(60));
+            let request = ClaimRequest::new("batch").up_to(BATCH).wait(Duration::from_secs(60));
             for lease in jobs.claim(request).unwrap() {
                 claimed += 1;
                 hand_out.send(lease).unwrap();

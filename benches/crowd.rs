@@ -35,10 +35,7 @@ fn main() {
         let took = crowd(&disk.jobs, 0, lives, workers);
         // An enqueue and a complete-then-claim per life.
         disk.report("life", lives, 2 * lives, before);
-        println!(
-            "  first run: {:.0} lives/s",
-            lives as f64 / took.as_secs_f64()
-        );
+        println!("  first run: {:.0} lives/s", lives as f64 / took.as_secs_f64());
         let mut run = 0;
         group.bench_function(BenchmarkId::from_parameter(workers), |bencher| {
             bencher.iter_custom(|rounds| {

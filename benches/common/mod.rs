@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use redb::backends::FileBackend;
@@ -43,6 +43,8 @@ struct Counts {
     writes: AtomicU64,
     bytes: AtomicU64,
     syncs: AtomicU64,
+    /// In syncs; the disk's share of a commit.
+    sync_ns: AtomicU64,
 }
 
 /// A reading of the counters, or the difference between two.
@@ -51,6 +53,7 @@ pub(crate) struct Traffic {
     pub(crate) writes: u64,
     pub(crate) bytes: u64,
     pub(crate) syncs: u64,
+    pub(crate) sync_ns: u64,
 }
 
 impl Traffic {
@@ -59,6 +62,7 @@ impl Traffic {
             writes: self.writes - earlier.writes,
             bytes: self.bytes - earlier.bytes,
             syncs: self.syncs - earlier.syncs,
+            sync_ns: self.sync_ns - earlier.sync_ns,
         }
     }
 }
@@ -83,8 +87,12 @@ impl StorageBackend for CountingBackend {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let start = Instant::now();
+        let synced = self.file.sync_data();
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap();
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        self.file.sync_data()
+        self.counts.sync_ns.fetch_add(ns, Ordering::Relaxed);
+        synced
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -149,12 +157,7 @@ impl Disk {
             counts: Arc::clone(&counts),
         };
         let jobs = Options::new().open_backend(backend).unwrap();
-        Self {
-            jobs,
-            counts,
-            path,
-            _directory: directory,
-        }
+        Self { jobs, counts, path, _directory: directory }
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
@@ -163,6 +166,7 @@ impl Disk {
             writes: read(&self.counts.writes),
             bytes: read(&self.counts.bytes),
             syncs: read(&self.counts.syncs),
+            sync_ns: read(&self.counts.sync_ns),
         }
     }
 
@@ -195,12 +199,13 @@ impl Disk {
         let per = |count: u64, by: u64| count as f64 / by.max(1) as f64;
         println!(
             "  {what}: {:.1} jobs and {:.1} commands per commit, {:.0} bytes and {:.2} page writes \
-             per job, {} syncs, file {:.1} MiB",
+             per job, {} syncs of {:.0} us, file {:.1} MiB",
             per(u64::try_from(lives).unwrap(), spent.syncs),
             per(u64::try_from(commands).unwrap(), spent.syncs),
             per(spent.bytes, u64::try_from(lives).unwrap()),
             per(spent.writes, u64::try_from(lives).unwrap()),
             spent.syncs,
+            per(spent.sync_ns, spent.syncs) / 1_000.0,
             std::fs::metadata(&self.path).unwrap().len() as f64 / (1024.0 * 1024.0),
         );
     }
@@ -208,9 +213,7 @@ impl Disk {
 
 /// A job of `queue` with a key of its own.
 pub(crate) fn keyed(queue: &str, key: usize) -> NewJob {
-    NewJob::new(queue, "work")
-        .bytes(PAYLOAD)
-        .key(format!("order:{key:012}"))
+    NewJob::new(queue, "work").bytes(PAYLOAD).key(format!("order:{key:012}"))
 }
 
 pub(crate) fn is_new(outcome: &Enqueued) -> bool {

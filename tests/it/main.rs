@@ -9,5 +9,6 @@
 )]
 
 mod cases;
+mod corpus;
 mod support;
 mod tidy;
