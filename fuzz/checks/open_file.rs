@@ -90,12 +90,14 @@ fn sound() -> &'static [u8] {
         let later = NewJob::new("queue", "a").delay(Duration::from_secs(60));
         jobs.enqueue(later).unwrap();
         let leases = jobs.claim(ClaimRequest::new("queue").up_to(12)).unwrap();
+        // Still held when the store closes, as by a process that dies.
+        let mut held = Vec::new();
         for (place, lease) in leases.into_iter().enumerate() {
             match place % 4 {
                 0 => lease.complete().unwrap(),
                 1 => drop(lease.fail(Failure::permanent("E1").message("no")).unwrap()),
                 2 => drop(lease.fail(Failure::transient("E2")).unwrap()),
-                _ => std::mem::forget(lease),
+                _ => held.push(lease),
             }
         }
         jobs.close().unwrap();
@@ -123,6 +125,13 @@ fn file(kind: u8, rest: &[u8]) -> Vec<u8> {
     }
 }
 
+/// A damaged page that nobody looks at before the first commit can make redb 4.6 panic while it cleans
+/// up after a panic, which ends the process. Nothing but the full check prevents that, so a fuzzer
+/// would find nothing else; single inputs without the check are replayed by the tests.
+fn always_checked(kind: u8) -> bool {
+    cfg!(fuzzing) && kind > 3
+}
+
 /// Panics when a file is changed though it is refused, or when it is read as less than it is.
 pub(crate) fn check(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else {
@@ -133,7 +142,7 @@ pub(crate) fn check(data: &[u8]) {
         return;
     }
     let memory = Memory(Arc::new(Mutex::new(before.clone())));
-    match open(memory.clone(), kind % 2 == 1) {
+    match open(memory.clone(), kind % 2 == 1 || always_checked(kind)) {
         Err(error) => {
             // It can also be that the file was let in and its disk was full then.
             let refused = !matches!(error, OpenError::Storage(_));

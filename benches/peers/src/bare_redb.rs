@@ -32,15 +32,8 @@ pub fn open(directory: &Path) -> Box<dyn Contender> {
     transaction.commit().unwrap();
     let jobs = database.begin_read().unwrap().open_table(JOBS).unwrap();
     assert_eq!(jobs.len().unwrap(), 0);
-    let bare = Bare {
-        transaction: None,
-        database,
-        next: 0,
-    };
-    Grouped::start(
-        bare,
-        "durability Immediate, set on every transaction".into(),
-    )
+    let bare = Bare { transaction: None, database, next: 0 };
+    Grouped::start(bare, "durability Immediate, set on every transaction".into())
 }
 
 impl Bare {

@@ -42,10 +42,7 @@ impl Grouped {
     pub fn start(engine: impl Engine, settings: String) -> Box<dyn Contender> {
         let (mailbox, commands) = channel();
         std::thread::spawn(move || serve(engine, &commands));
-        Box::new(Self {
-            settings,
-            mailbox: Mutex::new(mailbox),
-        })
+        Box::new(Self { settings, mailbox: Mutex::new(mailbox) })
     }
 
     fn ask(&self, command: Command) -> Vec<u64> {
@@ -56,10 +53,7 @@ impl Grouped {
 }
 
 fn claim(count_max: usize) -> Claim {
-    Claim {
-        count_max,
-        until: Instant::now() + Duration::from_millis(100),
-    }
+    Claim { count_max, until: Instant::now() + Duration::from_millis(100) }
 }
 
 fn held(jobs: Vec<u64>) -> Vec<Held> {

@@ -19,11 +19,8 @@ use workload::{Contender, Figures, measure};
 
 type Open = fn(&Path) -> Box<dyn Contender>;
 
-const CONTENDERS: [(&str, Open); 3] = [
-    ("redrive", ours::open),
-    ("sqlite", sqlite::open),
-    ("bare redb", bare_redb::open),
-];
+const CONTENDERS: [(&str, Open); 3] =
+    [("redrive", ours::open), ("sqlite", sqlite::open), ("bare redb", bare_redb::open)];
 
 /// Whole runs, of which the median counts.
 const RUNS: usize = 3;

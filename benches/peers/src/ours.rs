@@ -19,10 +19,7 @@ fn request(count_max: usize) -> ClaimRequest {
 }
 
 fn held(leases: Vec<Lease>) -> Vec<Held> {
-    leases
-        .into_iter()
-        .map(|lease| Box::new(lease) as Held)
-        .collect()
+    leases.into_iter().map(|lease| Box::new(lease) as Held).collect()
 }
 
 fn lease(held: Held) -> Lease {

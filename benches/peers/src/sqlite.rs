@@ -33,23 +33,13 @@ pub fn open(directory: &Path) -> Box<dyn Contender> {
         format!("{:?}", read.unwrap())
     };
     read("journal_mode = wal");
-    connection
-        .execute_batch("PRAGMA synchronous = FULL")
-        .unwrap();
+    connection.execute_batch("PRAGMA synchronous = FULL").unwrap();
     let pragmas = ["journal_mode", "synchronous", "wal_autocheckpoint"];
-    let settings: Vec<_> = pragmas
-        .map(|pragma| format!("{pragma} = {}", read(pragma)))
-        .into();
-    assert_eq!(
-        settings[..2],
-        ["journal_mode = Text(\"wal\")", "synchronous = Integer(2)"]
-    );
+    let settings: Vec<_> = pragmas.map(|pragma| format!("{pragma} = {}", read(pragma))).into();
+    assert_eq!(settings[..2], ["journal_mode = Text(\"wal\")", "synchronous = Integer(2)"]);
     connection.execute_batch(SCHEMA).unwrap();
     let version = format!("SQLite {}", rusqlite::version());
-    Grouped::start(
-        Sqlite(connection),
-        format!("{version}, {}", settings.join(", ")),
-    )
+    Grouped::start(Sqlite(connection), format!("{version}, {}", settings.join(", ")))
 }
 
 impl Engine for Sqlite {
