@@ -81,7 +81,7 @@ fn sound() -> &'static [u8] {
         let file = Memory::default();
         let jobs = open(file.clone(), false).unwrap();
         let new = |key: usize| {
-            let payload = vec![b'p'; if key % 7 == 0 { 2_000 } else { 20 }];
+            let payload = vec![b'p'; if key.is_multiple_of(7) { 2_000 } else { 20 }];
             let kind = ["a", "b"][key % 2];
             let job = NewJob::new("queue", kind).bytes(payload);
             job.key(format!("key-{key}"))
