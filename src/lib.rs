@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(any(fuzzing, feature = "test-util"))]
+#[doc(hidden)]
+pub mod __fuzz;
 mod clock;
 mod domain;
 mod error;

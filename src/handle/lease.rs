@@ -261,11 +261,14 @@ impl Lease {
         let (token, class) = (self.claimed.token, self.claimed.class);
         let (claim_reply, claimed) = reply();
         let then = Some(Claim { request, reply: claim_reply });
-        let asked = jobs.ask(|reply: Reply<Result<JobState, SettleError>>| {
+        let asked = jobs.writer().ask(|reply: Reply<Result<JobState, SettleError>>| {
             Command::Settle(Box::new(Settle { token, class, how, reply, then }))
         });
-        let settled = asked.map_err(SettleError::from).flatten();
+        // The claim is never answered before the settlement: waiting for it alone, the caller is
+        // woken once.
         let claimed = jobs.writer().wait(claimed).map_err(ClaimError::from).flatten();
+        let settled = asked.and_then(|settled| jobs.writer().wait(settled));
+        let settled = settled.map_err(SettleError::from).flatten();
         (settled, claimed.map(|claimed| jobs.leases(claimed)))
     }
 }

@@ -151,8 +151,11 @@ impl Store {
     ) -> Result<T, StorageError> {
         let database = self.database.read();
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
-        let snapshot = Snapshot(database.begin_read().map_err(|error| transaction_error(&error))?);
-        read(&snapshot)
+        caught(|| {
+            let transaction = database.begin_read();
+            let snapshot = Snapshot(transaction.map_err(|error| transaction_error(&error))?);
+            read(&snapshot)
+        })
     }
 
     /// Runs `write` in one transaction, which is committed or aborted as it says.
@@ -173,9 +176,11 @@ impl Store {
     /// Closes the file; later calls get `closed`. Waits for reads in progress.
     pub(crate) fn close(&self) -> Result<(), StorageError> {
         match self.database.write().take() {
-            Some(database) => database.close().map_err(|error| match error {
-                DatabaseError::Storage(error) => storage(error),
-                other => StorageError::io(other.to_string()),
+            Some(database) => caught(|| {
+                database.close().map_err(|error| match error {
+                    DatabaseError::Storage(error) => storage(error),
+                    other => StorageError::io(other.to_string()),
+                })
             }),
             None => Ok(()),
         }
@@ -232,11 +237,18 @@ fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, StorageError>) -> Resu
     }
 }
 
+/// As [`catch`], for a store that is open already: its pages are not all looked at when it opens.
+pub(crate) fn caught<T>(
+    access: impl FnOnce() -> Result<T, StorageError>,
+) -> Result<T, StorageError> {
+    let panicked = |_| Err(StorageError::corrupt(NO_SENSE));
+    catch_unwind(AssertUnwindSafe(access)).unwrap_or_else(panicked)
+}
+
+const NO_SENSE: &str = "the storage engine could not make sense of its pages";
+
 fn damaged(path: &Path) -> OpenError {
-    OpenError::Damaged {
-        path: path.to_owned(),
-        why: "the storage engine could not make sense of its pages".into(),
-    }
+    OpenError::Damaged { path: path.to_owned(), why: NO_SENSE.into() }
 }
 
 fn check_magic(path: &Path, file: &mut File) -> Result<(), OpenError> {

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::domain::id::Instance;
 use crate::domain::schedule::mix;
 use crate::error::StorageError;
-use crate::store::database::{End, Store, Sync};
+use crate::store::database::{End, Store, Sync, caught};
 use crate::writer::batch::{Answer, Batch};
 use crate::writer::command::{Command, SweepReport};
 use crate::writer::core::Core;
@@ -83,7 +83,8 @@ impl Writer {
             mailbox: Arc::clone(&mailbox),
             poison: Arc::clone(&poison),
         };
-        let report = desk.recover()?;
+        // On the caller's thread still, where no panic of the storage engine may end up.
+        let report = caught(|| desk.recover())?;
         let thread = std::thread::Builder::new()
             .name("redrive-writer".into())
             .spawn(move || desk.run())

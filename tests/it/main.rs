@@ -10,6 +10,7 @@
 mod cases;
 #[cfg(unix)]
 mod cli;
+mod corpus;
 mod dead;
 mod format;
 mod support;

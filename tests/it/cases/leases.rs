@@ -93,8 +93,14 @@ fn o_04_a_stuck_handler_loses_its_lease_at_the_deadline() {
     let (let_go, hold) = mpsc::channel::<()>();
     let hold = std::sync::Mutex::new(hold);
     let (done, finished) = mpsc::channel();
+    let beats = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&beats);
     let workers = Workers::new(&bench.jobs)
         .queue("q", 2)
+        .filter_heartbeats(move |_| {
+            beats.fetch_add(1, Ordering::SeqCst);
+            true
+        })
         .handle("stuck", move |job| {
             started.send(()).unwrap();
             if job.delivery() == 1 {
@@ -109,11 +115,15 @@ fn o_04_a_stuck_handler_loses_its_lease_at_the_deadline() {
         .start()
         .unwrap();
     start.recv().unwrap();
-    for _ in 0..5 {
-        bench.advance(1);
-        // The beat thread and the writer get their turn.
-        bench.jobs.sweep().unwrap();
+    // The lease is kept alive, beat by beat, until the deadline.
+    for beat in 1..10 {
+        bench.clock.advance(std::time::Duration::from_millis(500));
+        while seen.load(Ordering::SeqCst) < beat {
+            std::thread::yield_now();
+        }
     }
+    assert_eq!(bench.jobs.sweep().unwrap().expired, 0);
+    bench.clock.advance(std::time::Duration::from_millis(500));
     while bench.jobs.job(stuck).unwrap().is_some_and(|job| job.history.is_empty()) {
         bench.jobs.sweep().unwrap();
     }

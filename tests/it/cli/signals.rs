@@ -126,7 +126,7 @@ fn the_second_sigint_gives_running_jobs_back_uncharged() {
     for job in [1, 2] {
         let job = program.json(&format!("job {job} --json"));
         assert_eq!((job["attempts"].as_u64(), job["deliveries"].as_u64()), (Some(0), Some(1)));
-        assert_eq!(job["outcome_unknown"], false);
+        assert_eq!(job["outcome_unknown"], true, "it was running (P8)");
     }
     assert_eq!(
         program.work("--jobs 2", &["echo", "{}"]).sorted(),

@@ -1,0 +1,35 @@
+//! Replays the checked-in fuzz corpora: what was found once stays found.
+
+use std::path::{Path, PathBuf};
+
+#[path = "../../fuzz/checks/open_file.rs"]
+mod open_file;
+
+fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let files = std::fs::read_dir(&directory).unwrap();
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(&path).unwrap();
+        (path, bytes)
+    };
+    let inputs: Vec<_> = files.map(|file| read(file.unwrap().path())).collect();
+    assert!(!inputs.is_empty(), "no corpus in {}", directory.display());
+    inputs
+}
+
+fn replay(target: &str, check: fn(&[u8])) {
+    for (path, bytes) in inputs(target) {
+        println!("{}", path.display());
+        check(&bytes);
+    }
+}
+
+#[test]
+fn records_and_keys_are_read_as_they_are_written_or_not_at_all() {
+    replay("decode_record", redrive::__fuzz::decode);
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_left_alone_or_honest_about_itself() {
+    replay("open_file", open_file::check);
+}
