@@ -12,6 +12,8 @@ mod cases;
 mod cli;
 mod dead;
 mod format;
+mod model;
+mod power_cut;
 mod support;
 mod tidy;
 mod verify;
