@@ -5,6 +5,7 @@
 //! [`Options::open_backend`](crate::Options::open_backend): [`CrashDisk`] loses power and yields the
 //! images that a real disk could hold afterwards, [`FaultBackend`] answers calls with I/O errors.
 
+mod commands;
 mod crash_backend;
 mod expect;
 mod fault_backend;
@@ -13,6 +14,7 @@ mod life;
 mod model;
 mod op;
 mod rules;
+mod steps;
 
 pub use crash_backend::{CrashBackend, CrashDisk, Survival};
 pub use fault_backend::{FaultBackend, FaultSwitch, Times};

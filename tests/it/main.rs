@@ -11,7 +11,9 @@ mod cases;
 #[cfg(unix)]
 mod cli;
 mod dead;
+mod faults;
 mod format;
+mod kill;
 mod model;
 mod power_cut;
 mod support;
