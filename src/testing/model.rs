@@ -128,6 +128,7 @@ impl Model {
         self.now = self.wall.max(self.now + elapsed);
         (self.seen_wall, self.seen_mono) = (self.wall, self.mono);
         if jump > 1_000 {
+            self.looks.clear();
             for (&job, lease) in &mut self.leases {
                 let grace = lease.ends.min(self.mono + lease.length / 2);
                 lease.ends = lease.ends.saturating_sub(jump).max(grace);
