@@ -87,7 +87,6 @@ pub enum Op {
 /// A job to enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the fields of a new job")]
-#[non_exhaustive]
 pub struct Item {
     pub queue: usize,
     pub kind: usize,
@@ -172,7 +171,7 @@ impl Bytes<'_> {
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
         match code % 64 {
-            0..=13 => Op::Enqueue(self.item()),
+            0..=12 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
                 Op::EnqueueMany {
@@ -204,7 +203,7 @@ impl Bytes<'_> {
                 retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
             },
             51..=56 => Op::Advance { ms: self.ms() },
-            57 => Op::JumpForward { ms: self.ms() },
+            13 | 57 => Op::JumpForward { ms: self.ms() },
             58 => Op::JumpBack { ms: self.ms() },
             59 => Op::Sweep,
             60 | 61 => Op::Reopen,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
-use redrive::testing::{CrashDisk, Harness, Op, ops_from_bytes, run_ops};
+use redrive::testing::{CrashDisk, Harness, Item, Op, When, ops_from_bytes, run_ops};
 
 use crate::support::{Random, number, seed};
 
@@ -54,6 +54,41 @@ fn shrink(mut ops: Vec<Op>, mut difference: String) -> (Vec<Op>, String) {
             return (ops, difference);
         }
         chunk = chunk.div_ceil(2);
+    }
+}
+
+/// A wall clock that jumps ahead leaves half a lease to show life: every policy, jumps on both
+/// sides of what counts as one, and looks at every moment at which a lease may end.
+#[test]
+fn leases_end_when_they_should_after_a_jump_of_the_clock() {
+    let item = |rules| Item {
+        queue: 0,
+        kind: 0,
+        key: None,
+        payload: 0,
+        priority: 100,
+        when: When::Now,
+        rules: Some(rules),
+        bad: false,
+    };
+    for rules in 0..6 {
+        for jump in [1_000, 1_001, 5_000, 60_000] {
+            for beat in [false, true] {
+                let mut ops = vec![
+                    Op::Enqueue(item(rules)),
+                    Op::Enqueue(item(rules)),
+                    Op::Claim { queue: 0, kinds: 0, jobs: 2 },
+                    Op::Advance { ms: 5 },
+                    Op::Heartbeat { lease: 0 },
+                    Op::JumpForward { ms: jump },
+                ];
+                for ms in [1, 4, 40, 60, 350, 50, 500, 14_000, 15_000, 30_000] {
+                    ops.push(Op::Advance { ms });
+                    ops.extend(beat.then_some(Op::Heartbeat { lease: 1 }));
+                }
+                run_ops(&ops).unwrap_or_else(|difference| panic!("{difference}\n{ops:#?}"));
+            }
+        }
     }
 }
 
