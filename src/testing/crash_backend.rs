@@ -168,7 +168,7 @@ impl State {
                 Survival::Nothing => {}
                 Survival::Everything => change.apply(&mut image, |_| true),
                 Survival::Some(seed) => {
-                    if coin(seed, place) % 2 == 0 {
+                    if coin(seed, place).is_multiple_of(2) {
                         change.apply(&mut image, |_| true);
                     }
                 }
@@ -176,7 +176,7 @@ impl State {
                     let coin = coin(seed, place);
                     if coin % 4 != 0 {
                         change.apply(&mut image, |sector| {
-                            coin % 4 == 1 || mix(coin ^ sector) % 2 == 0
+                            coin % 4 == 1 || mix(coin ^ sector).is_multiple_of(2)
                         });
                     }
                 }

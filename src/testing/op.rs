@@ -176,7 +176,7 @@ impl Bytes<'_> {
                 let count = 1 + self.below(5);
                 Op::EnqueueMany {
                     items: (0..count).map(|_| self.item()).collect(),
-                    all_or_nothing: self.byte() % 2 == 0,
+                    all_or_nothing: self.byte().is_multiple_of(2),
                 }
             }
             16..=26 => Op::Claim {
@@ -189,7 +189,7 @@ impl Bytes<'_> {
             32..=39 => self.fail(),
             40 | 41 => Op::Snooze {
                 lease: lease(self),
-                ms: if self.byte() % 4 == 0 { 0 } else { self.ms() },
+                ms: if self.byte().is_multiple_of(4) { 0 } else { self.ms() },
             },
             42 | 43 => Op::Release { lease: lease(self) },
             44 => Op::Drop { lease: lease(self) },
