@@ -1,8 +1,8 @@
 //! A power cut in every write and every sync of a script (P1, P2). What is left is opened again and
 //! must be what the model says: everything acknowledged, and the one call in flight whole or absent.
 //!
-//! `REDRIVE_POWER_CUT=full` tries every cut; a normal run takes every few, from a place that
-//! differs from run to run.
+//! The main test tries every cut. The others take every few, from a place that differs from run to
+//! run (`REDRIVE_POWER_CUT_SEED`); with `REDRIVE_POWER_CUT=full` they try every cut too.
 
 use std::time::Duration;
 
