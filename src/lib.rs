@@ -9,6 +9,8 @@ mod error;
 mod format;
 mod handle;
 mod store;
+#[cfg(feature = "test-util")]
+pub mod testing;
 mod worker;
 mod writer;
 

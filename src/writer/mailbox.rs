@@ -69,6 +69,18 @@ impl Mailbox {
         commands
     }
 
+    /// Why the mailbox is closed. Waits until it is: a command that the writer dropped because it
+    /// failed reaches its caller before the writer has told why.
+    pub(crate) fn cause(&self) -> StorageError {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some(cause) = &inner.closed {
+                return cause.clone();
+            }
+            self.space.wait(&mut inner);
+        }
+    }
+
     /// From now on every sender gets `cause`; returns what had arrived. The first cause stays.
     pub(crate) fn close(&self, cause: StorageError) -> Vec<Command> {
         self.inner.lock().closed.get_or_insert(cause);

@@ -110,12 +110,7 @@ impl Writer {
 
     /// Waits for an answer; if there will never be one, says why.
     pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StorageError> {
-        pending.wait().ok_or_else(|| self.cause())
-    }
-
-    /// Why the writer no longer answers.
-    pub(crate) fn cause(&self) -> StorageError {
-        self.poison.get().cloned().unwrap_or_else(StorageError::closed)
+        pending.wait().ok_or_else(|| self.mailbox.cause())
     }
 
     /// The first error that stopped the writer, if one did.

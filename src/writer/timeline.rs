@@ -38,7 +38,7 @@ impl Timeline {
     }
 
     pub(super) fn read(&mut self, clock: &dyn Clock) -> Reading {
-        let (wall, monotonic_ms) = (clock.wall(), clock.monotonic_ms());
+        let (wall, monotonic_ms) = together(clock);
         let elapsed_ms = monotonic_ms.saturating_sub(self.monotonic_ms);
         let ahead_ms = wall.ms_since(self.wall).saturating_sub(elapsed_ms);
         self.now = wall.max(self.now.plus_ms(elapsed_ms));
@@ -49,12 +49,29 @@ impl Timeline {
     }
 }
 
+/// Both clocks at one moment: time that passes between the two readings would look like a jump.
+fn together(clock: &dyn Clock) -> (Timestamp, u64) {
+    let mut before = clock.monotonic_ms();
+    // On a machine too busy for that, the last reading has to do.
+    for _ in 0..10 {
+        let wall = clock.wall();
+        let after = clock.monotonic_ms();
+        if before == after {
+            return (wall, after);
+        }
+        before = after;
+    }
+    (clock.wall(), clock.monotonic_ms())
+}
+
 #[cfg(all(test, feature = "test-util"))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::ManualClock;
+    use crate::clock::{ManualClock, Signal};
 
     /// P13, O-20: what is due at a time is waited for until that time, however late after the look the
     /// wait begins.
@@ -78,5 +95,39 @@ mod tests {
         assert_eq!((reading.now, reading.jump_ms), (latest.plus_ms(10), 0));
         clock.jump_wall(Duration::from_secs(7_200));
         assert_eq!(timeline.read(&*clock).jump_ms, 7_200_000);
+    }
+
+    /// Time passes between the reading of the one clock and that of the other.
+    #[derive(Debug)]
+    struct Slow {
+        clock: Arc<ManualClock>,
+        delays: AtomicBool,
+    }
+
+    impl Clock for Slow {
+        fn wall(&self) -> Timestamp {
+            let wall = self.clock.wall();
+            if self.delays.swap(false, Ordering::SeqCst) {
+                self.clock.advance(Duration::from_secs(60));
+            }
+            wall
+        }
+
+        fn monotonic_ms(&self) -> u64 {
+            self.clock.monotonic_ms()
+        }
+
+        fn wait(&self, signal: &Arc<Signal>, until_ms: Option<u64>) {
+            self.clock.wait(signal, until_ms);
+        }
+    }
+
+    #[test]
+    fn time_that_passes_while_the_clocks_are_read_is_no_jump() {
+        let clock = Slow { clock: ManualClock::new(), delays: AtomicBool::new(false) };
+        let mut timeline = Timeline::new(&clock, Timestamp::default());
+        clock.delays.store(true, Ordering::SeqCst);
+        assert_eq!(timeline.read(&clock).jump_ms, 0);
+        assert_eq!(timeline.read(&clock).jump_ms, 0);
     }
 }

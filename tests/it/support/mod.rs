@@ -97,3 +97,37 @@ pub(crate) fn child_argument() -> Option<PathBuf> {
 pub(crate) fn full() -> bool {
     std::env::var_os("REDRIVE_FULL").is_some()
 }
+
+/// A number from the environment, or `default`.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// A seed from the environment, or another one every time.
+pub(crate) fn seed(name: &str) -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let fresh = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    number(name, fresh)
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): reproducible random numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}

@@ -1,0 +1,331 @@
+//! The calls of the reference model, each within one round.
+
+use crate::domain::id::JobId;
+use crate::domain::job::{JobState, Lane};
+use crate::testing::harness::EPOCH_MS;
+use crate::testing::life::{Ending, Hold, Life, Place, Spot};
+use crate::testing::model::{ClassKey, Lease, Model, state};
+use crate::testing::op::{Item, KINDS, When};
+use crate::testing::rules::{RULES, Rules};
+
+/// What an enqueue is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Accepted {
+    New(JobId),
+    Duplicate(JobId, JobState, Option<Vec<u8>>),
+    Conflict(String, JobId, JobState),
+    BadKey,
+    Withheld(usize),
+}
+
+impl Model {
+    pub(super) fn enqueue(&mut self, item: &Item) -> Accepted {
+        let key = item.key();
+        let owner = self.owner(item.queue, key.as_ref());
+        if let (Some(owner), Some(key)) = (owner, key.clone()) {
+            let job = owner;
+            let same = job.kind == item.kind && job.payload == item.payload();
+            let (id, state) = (job.id, state(job));
+            let result = match &job.place {
+                Place::Done { result, .. } => result.clone(),
+                Place::Ready(_)
+                | Place::Delayed { .. }
+                | Place::Leased(_)
+                | Place::Cancelled { .. }
+                | Place::Dead(_) => None,
+            };
+            let class = self.counted_as(item);
+            let flow = if same { "duplicates_suppressed" } else { "key_conflicts" };
+            if let Some(class) = class {
+                self.count(class, vec![flow]);
+            }
+            return if same {
+                Accepted::Duplicate(id, state, result)
+            } else {
+                Accepted::Conflict(key, id, state)
+            };
+        }
+        let id = JobId::new(self.next);
+        let seq = self.next;
+        self.next += 1;
+        let due = match item.when {
+            When::Now => self.now,
+            When::After(ms) => self.now + ms,
+            When::At(at) => EPOCH_MS + at,
+        };
+        let lane = Lane::Fresh;
+        let place = if due > self.now {
+            Place::Delayed { lane, due }
+        } else {
+            Place::Ready(Spot { lane, seq })
+        };
+        let default = self.queues.get(item.queue).map(|queue| queue.0);
+        let own = item.rules.and_then(|rules| RULES.get(rules % RULES.len()));
+        if !self.kinds.contains(&item.kind) {
+            self.kinds.push(item.kind);
+        }
+        self.classes.insert((item.queue, item.kind));
+        self.count((item.queue, item.kind), vec!["enqueued"]);
+        self.met.insert(id, (item.queue, item.kind));
+        if let Some(rules) = own.copied().or(default) {
+            self.jobs.insert(id, item.life(id, self.now, rules, place));
+        }
+        Accepted::New(id)
+    }
+
+    /// All of them or none; what the first refused one says stands for it.
+    pub(super) fn enqueue_all(&mut self, items: &[Item]) -> Vec<Accepted> {
+        let mut refused = None;
+        for (place, item) in items.iter().enumerate() {
+            let Some(key) = item.key() else { continue };
+            let differs = |kind, payload: &[u8]| kind != item.kind || payload != item.payload();
+            if let Some(owner) = self.owner(item.queue, Some(&key)) {
+                if differs(owner.kind, &owner.payload) {
+                    refused = Some((place, Accepted::Conflict(key, owner.id, state(owner))));
+                    break;
+                }
+                continue;
+            }
+            let earlier = items.iter().take(place).rev();
+            let earlier = earlier
+                .filter(|other| other.queue == item.queue && other.key() == item.key())
+                .find(|_| true);
+            if earlier.is_some_and(|other| differs(other.kind, &other.payload())) {
+                let id = JobId::new(self.next);
+                refused = Some((place, Accepted::Conflict(key, id, JobState::Ready)));
+                break;
+            }
+        }
+        match refused {
+            None => items.iter().map(|item| self.enqueue(item)).collect(),
+            Some((refused, why)) => (0..items.len())
+                .map(
+                    |place| {
+                        if place == refused { why.clone() } else { Accepted::Withheld(refused) }
+                    },
+                )
+                .collect(),
+        }
+    }
+
+    fn owner(&self, queue: usize, key: Option<&String>) -> Option<&Life> {
+        let key = key?;
+        let now = self.now;
+        self.jobs
+            .values()
+            .find(|job| job.queue == queue && job.key.as_ref() == Some(key) && job.owns_key(now))
+    }
+
+    /// A kind the store has never met has no counters; its first class stands in.
+    fn counted_as(&self, item: &Item) -> Option<ClassKey> {
+        if self.kinds.contains(&item.kind) {
+            return Some((item.queue, item.kind));
+        }
+        let mut kinds = self.kinds.iter();
+        let class = kinds.find(|&&kind| self.classes.contains(&(item.queue, kind)));
+        class.map(|&kind| (item.queue, kind))
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        queue: usize,
+        kinds: &[usize],
+        jobs: usize,
+        worker: &str,
+    ) -> Vec<JobId> {
+        let mut claimed = Vec::new();
+        while claimed.len() < jobs
+            && let Some((id, spot)) = self.best(queue, kinds)
+        {
+            let (now, mono) = (self.now, self.mono);
+            let Some(job) = self.jobs.get_mut(&id) else {
+                break;
+            };
+            job.deliveries += 1;
+            job.place = Place::Leased(Hold {
+                from: spot,
+                at: now,
+                deadline: now + job.rules.lease_ms,
+                worker: worker.to_owned(),
+                cancel: false,
+            });
+            let hard_end = job.rules.deadline_ms.map(|ms| mono + ms);
+            let lease = Lease {
+                delivery: job.deliveries,
+                ends: (mono + job.rules.lease_ms).min(hard_end.unwrap_or(u64::MAX)),
+                length: job.rules.lease_ms,
+                hard_end,
+            };
+            let class = (job.queue, job.kind);
+            self.looks.insert((lease.ends, id, lease.delivery));
+            self.leases.insert(id, lease);
+            self.count(class, vec!["claimed"]);
+            claimed.push(id);
+        }
+        claimed
+    }
+
+    /// Highest priority first, then longest in line; a retry only within its share while fresh
+    /// work waits; a suspect only when no other is in flight anywhere.
+    fn best(&self, queue: usize, kinds: &[usize]) -> Option<(JobId, Spot)> {
+        let suspects = self.held_in(None, Lane::Suspect);
+        let mut ready: Vec<(u8, u64, JobId, Spot)> = Vec::new();
+        for job in self.jobs.values().filter(|job| job.queue == queue) {
+            if let Place::Ready(spot) = job.place
+                && (kinds.is_empty() || kinds.contains(&job.kind))
+                && !(spot.lane == Lane::Suspect && suspects > 0)
+            {
+                ready.push((u8::MAX - job.priority, spot.seq, job.id, spot));
+            }
+        }
+        let fresh_waits = ready.iter().any(|(.., spot)| spot.lane == Lane::Fresh);
+        let retries = self.held_in(Some(queue), Lane::Retry);
+        let held = retries
+            + self.held_in(Some(queue), Lane::Fresh)
+            + self.held_in(Some(queue), Lane::Suspect);
+        let share = self.queues.get(queue).map_or(0, |queue| queue.1);
+        let within = (retries + 1) * 100 <= share * (held + 1) || (retries == 0 && share > 0);
+        ready.retain(|(.., spot)| spot.lane != Lane::Retry || !fresh_waits || within);
+        ready.sort_unstable_by_key(|&(priority, seq, ..)| (priority, seq));
+        ready.first().map(|&(_, _, id, spot)| (id, spot))
+    }
+
+    fn held_in(&self, queue: Option<usize>, lane: Lane) -> u64 {
+        let held = self.jobs.values().filter(|job| {
+            queue.is_none_or(|queue| queue == job.queue)
+                && job.hold().is_some_and(|hold| hold.from.lane == lane)
+        });
+        held.map(|_| 1).sum()
+    }
+
+    /// Whether delivery `delivery` of the job is its present lease.
+    pub(super) fn current(&self, id: JobId, delivery: u32) -> bool {
+        let job = self.jobs.get(&id);
+        job.is_some_and(|job| job.hold().is_some() && job.deliveries == delivery)
+    }
+
+    /// The class of a job that there is or was.
+    pub(super) fn class_of(&self, id: JobId) -> Option<ClassKey> {
+        self.met.get(&id).copied()
+    }
+
+    /// The job's present lease.
+    pub(super) fn lease_of(&self, id: JobId) -> Option<u32> {
+        let job = self.jobs.get(&id)?;
+        job.hold().map(|_| job.deliveries)
+    }
+
+    pub(super) fn complete(&mut self, id: JobId, result: Option<Vec<u8>>) -> Option<JobState> {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id)?;
+        let (class, counted) = ((job.queue, job.kind), job.complete(now, result));
+        self.leases.remove(&id);
+        self.count(class, counted);
+        Some(JobState::Done)
+    }
+
+    pub(super) fn settle(&mut self, id: JobId, ending: &Ending) -> Option<JobState> {
+        self.end(id, ending)
+    }
+
+    pub(super) fn stale(&mut self, class: ClassKey) {
+        self.count(class, vec!["stale_calls_refused"]);
+    }
+
+    /// Left, cancel requested, deadline passed; `None` when the token is not current.
+    pub(super) fn heartbeat(&mut self, id: JobId, delivery: u32) -> Option<(u64, bool, bool)> {
+        let cancel = self.jobs.get(&id)?.hold()?.cancel;
+        let mono = self.mono;
+        let lease = self.leases.get_mut(&id)?;
+        if lease.delivery != delivery {
+            return None;
+        }
+        let full = (mono + lease.length).min(lease.hard_end.unwrap_or(u64::MAX));
+        lease.ends = lease.ends.max(full);
+        let passed = lease.hard_end.is_some_and(|end| end <= mono);
+        Some((lease.ends - mono, cancel, passed))
+    }
+
+    /// `Ok(true)` when it was cancelled at once; `Err` holds the state that forbids it.
+    pub(super) fn cancel(&mut self, id: JobId) -> Result<bool, Option<JobState>> {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).ok_or(None)?;
+        let at_once = match job.place {
+            Place::Ready(_) | Place::Delayed { .. } => true,
+            Place::Leased(_) => false,
+            Place::Done { .. } | Place::Cancelled { .. } | Place::Dead(_) => {
+                return Err(Some(state(job)));
+            }
+        };
+        let (class, counted) = ((job.queue, job.kind), job.cancel(now));
+        self.count(class, counted);
+        Ok(at_once)
+    }
+
+    pub(super) fn discard(&mut self, id: JobId) -> Result<(), Option<JobState>> {
+        let job = self.jobs.get(&id).ok_or(None)?;
+        if !matches!(job.place, Place::Dead(_)) {
+            return Err(Some(state(job)));
+        }
+        let class = (job.queue, job.kind);
+        self.jobs.remove(&id);
+        self.gone.push(id);
+        self.count(class, vec!["discarded"]);
+        Ok(())
+    }
+
+    pub(super) fn set_queue(&mut self, queue: usize, rules: Option<Rules>, share: Option<u8>) {
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.0 = rules.unwrap_or(queue.0);
+            queue.1 = share.map_or(queue.1, u64::from);
+        }
+        self.wrote = true;
+    }
+}
+
+impl Item {
+    pub(super) fn key(&self) -> Option<String> {
+        self.key.map(|key| format!("key-{key}"))
+    }
+
+    /// Lengths on both sides of the one from which payloads live in a table of their own.
+    pub(super) fn payload(&self) -> Vec<u8> {
+        let bytes = match self.payload % 8 {
+            0..=3 => 3,
+            4 => 0,
+            5 => 512,
+            6 => 513,
+            _ => 5_000,
+        };
+        vec![self.payload / 4; bytes]
+    }
+
+    pub(super) fn kind_name(&self) -> &'static str {
+        KINDS.get(self.kind).copied().unwrap_or_default()
+    }
+
+    fn life(&self, id: JobId, now: u64, rules: Rules, place: Place) -> Life {
+        Life {
+            id,
+            queue: self.queue,
+            kind: self.kind,
+            key: self.key(),
+            payload: self.payload(),
+            priority: self.priority,
+            enqueued_at: now,
+            rules,
+            deliveries: 0,
+            attempts: 0,
+            transient: 0,
+            throttled: 0,
+            ambiguous: 0,
+            crashes: 0,
+            snoozes: 0,
+            releases: 0,
+            unknown: false,
+            first_failed_at: None,
+            history: Vec::new(),
+            place,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the model says a store must show, and the comparison.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use crate::domain::job::{JobState, Lane};
+use crate::handle::job::{DeadInfo, JobInfo, LeaseInfo};
+use crate::handle::redrive::Redrive;
+use crate::handle::stats::{Counts, QueueStats, Stats};
+use crate::testing::harness::VERSION;
+use crate::testing::life::{Life, Place};
+use crate::testing::model::{ClassKey, Model, state, time};
+use crate::testing::op::{KINDS, QUEUES};
+
+/// Every flow there is.
+const FLOWS: [&str; 22] = [
+    "enqueued",
+    "duplicates_suppressed",
+    "key_conflicts",
+    "claimed",
+    "completed",
+    "retried_transient",
+    "retried_throttled",
+    "retried_ambiguous",
+    "lease_expired",
+    "crashed",
+    "snoozed",
+    "released",
+    "died_permanent",
+    "died_transient",
+    "died_throttled",
+    "died_ambiguous",
+    "died_crashed",
+    "cancel_requested",
+    "cancelled",
+    "discarded",
+    "stale_calls_refused",
+    "damaged_rows_set_aside",
+];
+/// The history keeps this many first entries of a job, and this many latest ones.
+const FIRST: usize = 4;
+const LATEST: usize = 28;
+/// Of the jobs that are gone, the latest ones are asked for after every step.
+const GONE: usize = 4;
+
+/// What is wrong, if anything.
+pub(super) type Verdict = Result<(), String>;
+
+pub(super) fn same<T: PartialEq + Debug>(what: &str, found: &T, expected: &T) -> Verdict {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}\n  found    {found:?}\n  expected {expected:?}"))
+    }
+}
+
+impl Model {
+    /// Compares everything that can be asked for.
+    pub(super) fn compare(&self, jobs: &Redrive) -> Verdict {
+        let trouble = |error| format!("the store cannot be read: {error}");
+        for (&id, life) in &self.jobs {
+            let found = jobs.job(id).map_err(trouble)?;
+            let found = found.ok_or_else(|| format!("job {id} is missing: {:?}", life.place))?;
+            let expected = expected(life, &found);
+            same(&format!("job {id}"), &found, &expected)?;
+            let payload = match life.finished_at() {
+                None => Some(life.payload.clone()),
+                Some(_) => None,
+            };
+            let found = jobs.payload(id).map_err(trouble)?;
+            same(&format!("the payload of job {id}"), &found, &payload)?;
+        }
+        for &id in self.gone.iter().rev().take(GONE) {
+            let found = jobs.job(id).map_err(trouble)?;
+            same(&format!("job {id}, which is gone"), &found, &None)?;
+        }
+        let found = jobs.stats().map_err(trouble)?;
+        same("the counts", &found, &self.stats())
+    }
+
+    /// Compares, and has the store prove itself from its rows.
+    pub(super) fn compare_all(&self, jobs: &Redrive) -> Verdict {
+        self.compare(jobs)?;
+        let report = jobs.verify().map_err(|error| format!("verify: {error}"))?;
+        if !report.is_clean() {
+            return Err(format!("verify found {:?}", report.problems));
+        }
+        let rows = u64::try_from(self.jobs.len()).unwrap_or(u64::MAX);
+        same("the number of job rows", &report.jobs, &rows)
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats =
+            Stats { total: self.counts(|_| true), refused: self.refused, ..Stats::default() };
+        for (queue, &name) in QUEUES.iter().enumerate() {
+            let mut kinds = BTreeMap::new();
+            for (kind, &name) in KINDS.iter().enumerate() {
+                if self.flows.contains_key(&(queue, kind)) {
+                    kinds.insert(name.to_owned(), self.counts(|class| class == (queue, kind)));
+                }
+            }
+            let counts = self.counts(|class| class.0 == queue);
+            stats.queues.insert(name.to_owned(), QueueStats { counts, kinds });
+        }
+        stats
+    }
+
+    fn counts(&self, of: impl Fn(ClassKey) -> bool) -> Counts {
+        let mut flows: BTreeMap<&'static str, u64> = FLOWS.iter().map(|&name| (name, 0)).collect();
+        for (&class, counted) in &self.flows {
+            if of(class) {
+                for (name, count) in counted {
+                    *flows.entry(name).or_default() += count;
+                }
+            }
+        }
+        let jobs: Vec<&Life> = self.jobs.values().filter(|job| of((job.queue, job.kind))).collect();
+        let count = |fits: &dyn Fn(&Life) -> bool| -> u64 {
+            jobs.iter().filter(|job| fits(job)).map(|_| 1).sum()
+        };
+        let flow = |name| flows.get(name).copied().unwrap_or(0);
+        Counts {
+            ready: count(&|job| state(job) == JobState::Ready),
+            delayed: count(&|job| state(job) == JobState::Delayed),
+            leased: count(&|job| state(job) == JobState::Leased),
+            done: flow("completed"),
+            dead: count(&|job| state(job) == JobState::Dead),
+            cancelled: flow("cancelled"),
+            delayed_retry: count(&|job| {
+                matches!(job.place, Place::Delayed { lane: Lane::Retry, .. })
+            }),
+            suspects: count(&|job| match &job.place {
+                Place::Ready(spot) => spot.lane == Lane::Suspect,
+                Place::Leased(hold) => hold.from.lane == Lane::Suspect,
+                Place::Delayed { .. }
+                | Place::Done { .. }
+                | Place::Cancelled { .. }
+                | Place::Dead(_) => false,
+            }),
+            flows,
+            residual: 0,
+        }
+    }
+}
+
+/// What the store must tell of `life`. The cause is a fingerprint the model does not foresee, so
+/// it is taken as `found`.
+fn expected(life: &Life, found: &JobInfo) -> JobInfo {
+    let entries = life.history.len();
+    let dropped = entries.saturating_sub(FIRST + LATEST);
+    let kept = life.history.iter().enumerate();
+    let kept = kept.filter(|&(place, _)| place < FIRST || place >= FIRST + dropped);
+    let mut info = JobInfo {
+        id: life.id,
+        queue: QUEUES.get(life.queue).map(|&name| name.into()).unwrap_or_default(),
+        kind: KINDS.get(life.kind).map(|&name| name.into()).unwrap_or_default(),
+        key: life.key.clone(),
+        state: state(life),
+        priority: life.priority,
+        enqueued_at: time(life.enqueued_at),
+        deliveries: life.deliveries,
+        attempts: life.attempts,
+        crashes: life.crashes,
+        redrives: 0,
+        outcome_unknown: life.unknown,
+        lane: None,
+        due: None,
+        lease: None,
+        dead: None,
+        finished_at: life.finished_at().map(time),
+        result: None,
+        history: kept.map(|(_, entry)| entry.clone()).collect(),
+        history_dropped: u32::try_from(dropped).unwrap_or(u32::MAX),
+    };
+    match &life.place {
+        Place::Ready(spot) => info.lane = Some(spot.lane),
+        Place::Delayed { lane, due } => {
+            info.lane = Some(*lane);
+            info.due = Some(time(*due));
+        }
+        Place::Leased(hold) => {
+            info.lane = Some(hold.from.lane);
+            info.lease = Some(LeaseInfo {
+                worker: hold.worker.clone(),
+                version: VERSION.to_owned(),
+                claimed_at: time(hold.at),
+                deadline: time(hold.deadline),
+                cancel_requested: hold.cancel,
+            });
+        }
+        Place::Done { result, .. } => info.result.clone_from(result),
+        Place::Cancelled { .. } => {}
+        Place::Dead(corpse) => {
+            info.dead = Some(DeadInfo {
+                reason: corpse.reason,
+                class: corpse.what.class,
+                code: corpse.what.code.clone(),
+                message: corpse.what.message.clone(),
+                provider_ref: corpse.what.provider_ref.clone(),
+                worker: corpse.worker.clone(),
+                version: VERSION.to_owned(),
+                first_failed_at: life.first_failed_at.map(time),
+                died_at: time(corpse.at),
+                cause: found.dead.as_ref().map_or(0, |dead| dead.cause),
+            });
+        }
+    }
+    info
+}

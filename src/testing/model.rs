@@ -1,0 +1,244 @@
+//! The reference model: the whole queue as plain maps, one command at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::domain::id::JobId;
+use crate::domain::job::{JobState, Lane};
+use crate::domain::time::Timestamp;
+use crate::testing::life::{Counted, Ending, Life, Place, Spot};
+use crate::testing::op::QUEUES;
+use crate::testing::rules::{PLAIN, Rules};
+
+/// Queue and kind, by their place among the names in play.
+pub(super) type ClassKey = (usize, usize);
+
+/// Seven days, in minutes: how long the per-minute counters are kept.
+const WINDOW_MINUTES: u64 = 7 * 24 * 60;
+
+/// The reference model of one store.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(super) wall: u64,
+    pub(super) mono: u64,
+    /// The store's own time.
+    pub(super) now: u64,
+    seen_wall: u64,
+    seen_mono: u64,
+    /// The time of the last commit.
+    latest: u64,
+    pub(super) next: u64,
+    pub(super) jobs: BTreeMap<JobId, Life>,
+    /// Ids of rows that are gone.
+    pub(super) gone: Vec<JobId>,
+    /// The class of every job there ever was.
+    pub(super) met: BTreeMap<JobId, ClassKey>,
+    pub(super) queues: [(Rules, u64); QUEUES.len()],
+    /// In the order in which the store met them.
+    pub(super) kinds: Vec<usize>,
+    /// Classes that a claim of any kind looks at.
+    pub(super) classes: BTreeSet<ClassKey>,
+    pub(super) flows: BTreeMap<ClassKey, BTreeMap<&'static str, u64>>,
+    pub(super) leases: BTreeMap<JobId, Lease>,
+    /// When the store looks at a lease: (time, job, delivery).
+    pub(super) looks: BTreeSet<(u64, JobId, u32)>,
+    windows: BTreeSet<u64>,
+    pub(super) refused: u64,
+    counted: bool,
+    pub(super) wrote: bool,
+}
+
+/// A lease in the memory of the process.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) delivery: u32,
+    pub(super) ends: u64,
+    pub(super) length: u64,
+    pub(super) hard_end: Option<u64>,
+}
+
+impl Model {
+    /// A store just created, with both queues set.
+    pub(super) fn new(wall: u64, mono: u64) -> Self {
+        let mut model = Self {
+            wall,
+            mono,
+            now: wall,
+            seen_wall: wall,
+            seen_mono: mono,
+            latest: 0,
+            next: 1,
+            jobs: BTreeMap::new(),
+            gone: Vec::new(),
+            met: BTreeMap::new(),
+            queues: [(PLAIN, 50); QUEUES.len()],
+            kinds: Vec::new(),
+            classes: BTreeSet::new(),
+            flows: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            looks: BTreeSet::new(),
+            windows: BTreeSet::new(),
+            refused: 0,
+            counted: false,
+            wrote: true,
+        };
+        model.commit();
+        model
+    }
+
+    /// The process died or closed the store with its leases held, and it is opened again.
+    pub(super) fn reopen(&mut self, wall: u64, mono: u64) {
+        (self.wall, self.mono) = (wall, mono);
+        (self.seen_wall, self.seen_mono) = (wall, mono);
+        self.now = wall.max(self.latest);
+        self.leases.clear();
+        self.looks.clear();
+        self.refused = 0;
+        self.classes.extend(self.flows.keys());
+        let held: Vec<JobId> = self.leased().collect();
+        for id in held {
+            self.end(id, &Ending::Crashed);
+        }
+        self.commit();
+    }
+
+    /// The reading of the monotonic clock.
+    #[must_use]
+    pub fn monotonic_ms(&self) -> u64 {
+        self.mono
+    }
+
+    fn leased(&self) -> impl Iterator<Item = JobId> {
+        let jobs = self.jobs.values();
+        jobs.filter(|job| job.hold().is_some()).map(|job| job.id)
+    }
+
+    /// One commit: what time has done, then the command.
+    pub(super) fn round<T>(&mut self, command: impl FnOnce(&mut Self) -> T) -> T {
+        self.look();
+        self.sweep();
+        let answer = command(self);
+        self.commit();
+        answer
+    }
+
+    fn look(&mut self) {
+        let elapsed = self.mono - self.seen_mono;
+        let ahead = self.wall.saturating_sub(self.seen_wall);
+        let jump = ahead.saturating_sub(elapsed);
+        self.now = self.wall.max(self.now + elapsed);
+        (self.seen_wall, self.seen_mono) = (self.wall, self.mono);
+        if jump > 1_000 {
+            self.looks.clear();
+            for (&job, lease) in &mut self.leases {
+                let grace = lease.ends.min(self.mono + lease.length / 2);
+                lease.ends = lease.ends.saturating_sub(jump).max(grace);
+                self.looks.insert((lease.ends, job, lease.delivery));
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = self.now;
+        let mut due: Vec<(u64, JobId, Lane)> = Vec::new();
+        for job in self.jobs.values() {
+            if let Place::Delayed { lane, due: at } = job.place
+                && at <= now
+            {
+                due.push((at, job.id, lane));
+            }
+        }
+        due.sort_unstable_by_key(|&(at, id, _)| (at, id));
+        for (_, id, lane) in due {
+            let seq = self.next;
+            self.next += 1;
+            self.counted = true;
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.place = Place::Ready(Spot { lane, seq });
+            }
+        }
+        while let Some(&(at, id, delivery)) = self.looks.first()
+            && at <= self.mono
+        {
+            self.looks.pop_first();
+            let Some(lease) = self.leases.get(&id).filter(|l| l.delivery == delivery) else {
+                continue;
+            };
+            if lease.ends > self.mono {
+                self.looks.insert((lease.ends, id, delivery));
+                continue;
+            }
+            let deadline = lease.hard_end.is_some_and(|end| end <= self.mono);
+            self.end(id, &Ending::Expired { deadline });
+        }
+        self.forget();
+        let oldest = (now / 60_000).saturating_sub(WINDOW_MINUTES);
+        let kept = self.windows.split_off(&oldest);
+        self.wrote |= !self.windows.is_empty();
+        self.windows = kept;
+    }
+
+    fn forget(&mut self) {
+        let now = self.now;
+        let over = |job: &Life| job.forgotten(now);
+        let ids: Vec<JobId> = self.jobs.values().filter(|j| over(j)).map(|j| j.id).collect();
+        for id in ids {
+            self.jobs.remove(&id);
+            self.gone.push(id);
+            self.counted = true;
+        }
+    }
+
+    fn commit(&mut self) {
+        // A job that nothing needs any longer goes with the commit that finished it.
+        self.forget();
+        if self.counted {
+            self.windows.insert(self.now / 60_000);
+        }
+        if self.counted || self.wrote {
+            self.latest = self.latest.max(self.now);
+        }
+        (self.counted, self.wrote) = (false, false);
+    }
+
+    pub(super) fn count(&mut self, class: ClassKey, flows: Counted) {
+        let class = self.flows.entry(class).or_default();
+        for flow in flows {
+            *class.entry(flow).or_default() += 1;
+            self.counted = true;
+        }
+        self.wrote = true;
+    }
+
+    /// Ends the present delivery of a leased job.
+    pub(super) fn end(&mut self, id: JobId, ending: &Ending) -> Option<JobState> {
+        let (now, seq) = (self.now, self.next);
+        let job = self.jobs.get_mut(&id)?;
+        let hold = job.hold()?.clone();
+        let counted = job.end(now, seq, &hold, ending);
+        if let Place::Ready(spot) = job.place {
+            self.next = self.next.max(spot.seq + 1);
+        }
+        let class = (job.queue, job.kind);
+        let state = state(job);
+        self.leases.remove(&id);
+        self.count(class, counted);
+        self.counted = true;
+        Some(state)
+    }
+}
+
+pub(super) fn state(job: &Life) -> JobState {
+    match job.place {
+        Place::Ready(_) => JobState::Ready,
+        Place::Delayed { .. } => JobState::Delayed,
+        Place::Leased(_) => JobState::Leased,
+        Place::Done { .. } => JobState::Done,
+        Place::Cancelled { .. } => JobState::Cancelled,
+        Place::Dead(_) => JobState::Dead,
+    }
+}
+
+/// A time of the model as the crate says it.
+pub(super) const fn time(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}

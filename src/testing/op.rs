@@ -1,0 +1,247 @@
+//! What the model test and the fuzz targets do to a store: plain data, made from plain bytes.
+
+use crate::domain::failure::FailureClass;
+
+/// The queues in play.
+pub(super) const QUEUES: [&str; 2] = ["alpha", "beta"];
+/// The kinds in play.
+pub(super) const KINDS: [&str; 3] = ["one", "two", "three"];
+
+/// One step. Jobs and leases are named by a place, taken modulo how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the calls they stand for")]
+#[non_exhaustive]
+pub enum Op {
+    Enqueue(Item),
+    EnqueueMany {
+        items: Vec<Item>,
+        all_or_nothing: bool,
+    },
+    /// `kinds` is a set of bits; none set means any kind.
+    Claim {
+        queue: usize,
+        kinds: u8,
+        jobs: usize,
+    },
+    Heartbeat {
+        lease: usize,
+    },
+    Complete {
+        lease: usize,
+        result: Option<u8>,
+    },
+    Fail {
+        lease: usize,
+        class: FailureClass,
+        retry_after_ms: Option<u64>,
+        text: u8,
+    },
+    Snooze {
+        lease: usize,
+        ms: u64,
+    },
+    Release {
+        lease: usize,
+    },
+    /// Let go of a lease without settling it.
+    Drop {
+        lease: usize,
+    },
+    /// Complete, then present the same token again in another call.
+    Twice {
+        lease: usize,
+        again: u8,
+    },
+    /// Claim one and give it back, several times: makes a long history.
+    Churn {
+        queue: usize,
+        times: u8,
+    },
+    Cancel {
+        job: usize,
+    },
+    Discard {
+        job: usize,
+    },
+    SetQueue {
+        queue: usize,
+        rules: Option<usize>,
+        retry_share_percent: Option<u8>,
+    },
+    Advance {
+        ms: u64,
+    },
+    JumpForward {
+        ms: u64,
+    },
+    JumpBack {
+        ms: u64,
+    },
+    Sweep,
+    /// Give all leases back, close, open.
+    Reopen,
+    /// The process dies with its leases; open again.
+    Kill,
+}
+
+/// A job to enqueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the fields of a new job")]
+pub struct Item {
+    pub queue: usize,
+    pub kind: usize,
+    pub key: Option<u8>,
+    pub payload: u8,
+    pub priority: u8,
+    pub when: When,
+    pub rules: Option<usize>,
+    /// Its key is empty, which is refused.
+    pub bad: bool,
+}
+
+/// When a job may first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the builder's methods")]
+#[non_exhaustive]
+pub enum When {
+    Now,
+    After(u64),
+    /// At an instant this far after 2026-01-01.
+    At(u64),
+}
+
+/// Any bytes are a sequence of steps; missing ones read as 0.
+#[must_use]
+pub fn ops_from_bytes(data: &[u8]) -> Vec<Op> {
+    /// More makes an input slow without making it better.
+    const OPS_MAX: usize = 400;
+    let mut bytes = Bytes(data.iter());
+    let mut ops = Vec::new();
+    while ops.len() < OPS_MAX
+        && let Some(code) = bytes.0.next().copied()
+    {
+        ops.push(bytes.op(code));
+    }
+    ops
+}
+
+struct Bytes<'a>(std::slice::Iter<'a, u8>);
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.next().copied().unwrap_or(0)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::from(self.byte()) % limit
+    }
+
+    fn sometimes<T>(&mut self, one_in: usize, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.below(one_in) == 0).then(|| make(self))
+    }
+
+    /// The lengths of time at which something changes in the policies in play, and around them.
+    fn ms(&mut self) -> u64 {
+        const STEPS: [u64; 20] = [
+            1,
+            5,
+            7,
+            10,
+            50,
+            99,
+            100,
+            250,
+            500,
+            999,
+            1_000,
+            1_001,
+            2_000,
+            4_000,
+            5_000,
+            15_000,
+            30_000,
+            60_000,
+            600_000,
+            700_000_000,
+        ];
+        let step = self.below(STEPS.len());
+        STEPS.get(step).copied().unwrap_or(1)
+    }
+
+    fn op(&mut self, code: u8) -> Op {
+        let lease = |bytes: &mut Self| usize::from(bytes.byte());
+        match code % 64 {
+            0..=12 => Op::Enqueue(self.item()),
+            14 | 15 => {
+                let count = 1 + self.below(5);
+                Op::EnqueueMany {
+                    items: (0..count).map(|_| self.item()).collect(),
+                    all_or_nothing: self.byte().is_multiple_of(2),
+                }
+            }
+            16..=26 => Op::Claim {
+                queue: self.below(QUEUES.len()),
+                kinds: self.byte() % 8,
+                jobs: 1 + self.below(4),
+            },
+            27 | 28 => Op::Heartbeat { lease: lease(self) },
+            29..=31 => Op::Complete { lease: lease(self), result: self.sometimes(2, Self::byte) },
+            32..=39 => self.fail(),
+            40 | 41 => Op::Snooze {
+                lease: lease(self),
+                ms: if self.byte().is_multiple_of(4) { 0 } else { self.ms() },
+            },
+            42 | 43 => Op::Release { lease: lease(self) },
+            44 => Op::Drop { lease: lease(self) },
+            45 => Op::Twice { lease: lease(self), again: self.byte() },
+            46 => Op::Churn { queue: self.below(QUEUES.len()), times: 1 + self.byte() % 40 },
+            47 | 48 => Op::Cancel { job: lease(self) },
+            49 => Op::Discard { job: lease(self) },
+            50 => Op::SetQueue {
+                queue: self.below(QUEUES.len()),
+                rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
+                retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
+            },
+            51..=56 => Op::Advance { ms: self.ms() },
+            13 | 57 => Op::JumpForward { ms: self.ms() },
+            58 => Op::JumpBack { ms: self.ms() },
+            59 => Op::Sweep,
+            60 | 61 => Op::Reopen,
+            _ => Op::Kill,
+        }
+    }
+
+    fn fail(&mut self) -> Op {
+        let lease = usize::from(self.byte());
+        let class = match self.byte() % 8 {
+            0 => FailureClass::Permanent,
+            1..=3 => FailureClass::Transient,
+            4 | 5 => FailureClass::Throttled,
+            _ => FailureClass::Ambiguous,
+        };
+        Op::Fail { lease, class, retry_after_ms: self.sometimes(3, Self::ms), text: self.byte() }
+    }
+
+    fn item(&mut self) -> Item {
+        const DAYS_8_MS: u64 = 691_200_000;
+        Item {
+            queue: self.below(QUEUES.len()),
+            // The third kind is rare.
+            kind: self.below(7) / 3,
+            key: self.sometimes(2, |bytes| bytes.byte() % 6),
+            payload: self.byte() % 8,
+            priority: match self.byte() % 4 {
+                0 => 0,
+                1 => 255,
+                _ => 100,
+            },
+            when: match self.byte() % 8 {
+                0..=4 => When::Now,
+                5 | 6 => When::After(self.ms()),
+                _ => When::At(self.ms() % DAYS_8_MS),
+            },
+            rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
+            bad: self.below(24) == 23,
+        }
+    }
+}

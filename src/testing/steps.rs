@@ -1,0 +1,382 @@
+//! The steps: the same call to the store and to the model, and both answers compared.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::domain::failure::{Failure, FailureClass};
+use crate::domain::id::JobId;
+use crate::domain::job::JobState;
+use crate::domain::time::whole_ms;
+use crate::error::{CancelError, EnqueueError, SettleError};
+use crate::handle::claim::ClaimRequest;
+use crate::handle::lease::Lease;
+use crate::handle::new_job::NewJob;
+use crate::handle::queue::QueuePolicy;
+use crate::testing::commands::Accepted;
+use crate::testing::expect::{Verdict, same};
+use crate::testing::harness::{EPOCH_MS, Harness, VERSION, text};
+use crate::testing::life::{Ending, Trouble};
+use crate::testing::model::Model;
+use crate::testing::op::{Item, KINDS, Op, QUEUES, When};
+use crate::testing::rules::RULES;
+use crate::writer::command::{BatchRule, Cancelled, Enqueued};
+
+impl Harness {
+    pub(super) fn step(&mut self, op: &Op) -> Verdict {
+        match op {
+            Op::Enqueue(item) => self.enqueue(std::slice::from_ref(item), BatchRule::PerItem),
+            Op::EnqueueMany { items, all_or_nothing } => {
+                let rule =
+                    if *all_or_nothing { BatchRule::AllOrNothing } else { BatchRule::PerItem };
+                self.enqueue(items, rule)
+            }
+            Op::Claim { queue, kinds, jobs } => self.claim(*queue, *kinds, *jobs),
+            Op::Heartbeat { lease } => self.heartbeat(*lease),
+            Op::Complete { lease, result } => self.complete(*lease, *result),
+            Op::Fail { lease, class, retry_after_ms, text } => {
+                self.fail(*lease, *class, *retry_after_ms, *text)
+            }
+            Op::Snooze { lease, ms } => self.snooze(*lease, *ms),
+            Op::Release { lease } => self.end(*lease, |_| Ending::Released, Lease::release),
+            Op::Drop { lease } => self.drop_lease(*lease),
+            Op::Twice { lease, again } => self.twice(*lease, *again),
+            Op::Churn { queue, times } => self.churn(*queue, *times),
+            Op::Cancel { job } => self.cancel(*job),
+            Op::Discard { job } => self.discard(*job),
+            Op::SetQueue { queue, rules, retry_share_percent } => {
+                self.set_queue(*queue, *rules, *retry_share_percent)
+            }
+            Op::Advance { ms } => {
+                self.clock.advance(Duration::from_millis(*ms));
+                self.time_moved()
+            }
+            Op::JumpForward { ms } => {
+                self.clock.jump_wall(Duration::from_millis(*ms));
+                self.time_moved()
+            }
+            Op::JumpBack { ms } => {
+                self.clock.jump_wall_back(Duration::from_millis(*ms));
+                self.time_moved()
+            }
+            Op::Sweep => self.time_moved(),
+            Op::Reopen => self.reopen(),
+            Op::Kill => self.kill(),
+        }
+    }
+
+    fn enqueue(&mut self, items: &[Item], rule: BatchRule) -> Verdict {
+        let good: Vec<Item> = items.iter().filter(|item| !item.bad).cloned().collect();
+        let bad = items.len() - good.len();
+        let first_bad = items.iter().position(|item| item.bad);
+        let jobs: Vec<NewJob> = items.iter().map(Item::new_job).collect();
+        let answered = self.jobs.enqueue_many(jobs, rule).map_err(text)?;
+        let answered: Result<Vec<Accepted>, String> = answered.into_iter().map(accepted).collect();
+        let answered = answered?;
+        self.model.refused += u64::try_from(bad).unwrap_or(0);
+        let expected = match first_bad {
+            Some(first) if rule == BatchRule::AllOrNothing => {
+                let told = |item: &Item| match item.bad {
+                    true => Accepted::BadKey,
+                    false => Accepted::Withheld(first),
+                };
+                items.iter().map(told).collect()
+            }
+            _ if good.is_empty() => vec![Accepted::BadKey; bad],
+            _ => {
+                let accepted = self.model.round(|model| match rule {
+                    BatchRule::AllOrNothing => model.enqueue_all(&good),
+                    BatchRule::PerItem => good.iter().map(|item| model.enqueue(item)).collect(),
+                });
+                let mut accepted = accepted.into_iter();
+                let told = |item: &Item| {
+                    let next = if item.bad { None } else { accepted.next() };
+                    next.unwrap_or(Accepted::BadKey)
+                };
+                items.iter().map(told).collect()
+            }
+        };
+        self.acked();
+        same("what was accepted", &answered, &expected)
+    }
+
+    fn claim(&mut self, queue: usize, kinds: u8, jobs: usize) -> Verdict {
+        let kinds: Vec<usize> = (0..KINDS.len()).filter(|kind| kinds >> kind & 1 == 1).collect();
+        let worker = format!("w{}", self.ops);
+        let name = QUEUES.get(queue).copied().unwrap_or_default();
+        let mut request = ClaimRequest::new(name).up_to(jobs);
+        if !kinds.is_empty() {
+            request = request.kinds(kinds.iter().filter_map(|&kind| KINDS.get(kind).copied()));
+        }
+        let request = request.worker(worker.clone()).version(VERSION);
+        let claimed = self.jobs.claim(request).map_err(text)?;
+        let expected = self.model.round(|model| model.claim(queue, &kinds, jobs, &worker));
+        self.acked();
+        let ids: Vec<JobId> = claimed.iter().map(Lease::id).collect();
+        same("the jobs claimed", &ids, &expected)?;
+        for lease in claimed {
+            self.granted(&lease)?;
+            self.held.push(lease);
+        }
+        Ok(())
+    }
+
+    /// What a lease says of its job.
+    fn granted(&self, lease: &Lease) -> Verdict {
+        let job = self.model.jobs.get(&lease.id());
+        let job = job.ok_or("a lease of no job")?;
+        let lane = job.hold().map(|hold| hold.from.lane);
+        same("delivery", &lease.delivery(), &job.deliveries)?;
+        same("attempt", &lease.attempt(), &(job.attempts + 1))?;
+        same("lane", &Some(lease.lane()), &lane)?;
+        same("unknown", &lease.outcome_unknown(), &job.unknown)?;
+        same("payload", &lease.payload(), &job.payload.as_slice())?;
+        same("key", &lease.key(), &job.key.as_deref())?;
+        let length = Duration::from_millis(job.rules.lease_ms);
+        same("length", &lease.length(), &length)
+    }
+
+    fn heartbeat(&mut self, lease: usize) -> Verdict {
+        let Some(place) = place_in(&self.held, lease) else {
+            return Ok(());
+        };
+        let Some(lease) = self.held.get(place) else {
+            return Ok(());
+        };
+        let beat = match lease.heartbeat() {
+            Ok(beat) => Some((whole_ms(beat.left), beat.cancel_requested, beat.deadline_passed)),
+            Err(SettleError::StaleLease { .. }) => None,
+            Err(error) => return Err(text(error)),
+        };
+        let expected = self.model.heartbeat(lease.id(), lease.delivery());
+        same("the heartbeat", &beat, &expected)
+    }
+
+    fn complete(&mut self, lease: usize, result: Option<u8>) -> Verdict {
+        let Some(lease) = self.take(lease) else {
+            return Ok(());
+        };
+        let (id, delivery) = (lease.id(), lease.delivery());
+        let result = result.map(|byte| vec![byte; usize::from(byte)]);
+        let answer = match result.clone() {
+            Some(result) => lease.complete_with(result),
+            None => lease.complete(),
+        };
+        self.settled(id, delivery, answer.map(|()| JobState::Done), |model| {
+            model.complete(id, result)
+        })
+    }
+
+    fn fail(
+        &mut self,
+        lease: usize,
+        class: FailureClass,
+        retry_after_ms: Option<u64>,
+        text: u8,
+    ) -> Verdict {
+        let code = format!("E{}", text % 3);
+        let message = if text.is_multiple_of(2) { "" } else { "row refused" };
+        let reference = text.is_multiple_of(4).then(|| format!("ref-{text}"));
+        let mut failure = Failure::new(class, code.clone()).message(message);
+        if let Some(reference) = &reference {
+            failure = failure.provider_ref(reference.clone());
+        }
+        if let Some(ms) = retry_after_ms {
+            failure = failure.retry_after(Duration::from_millis(ms));
+        }
+        let trouble = Trouble { class, code, message: message.to_owned(), provider_ref: reference };
+        let ending = Ending::Failed(trouble, retry_after_ms);
+        self.end(lease, |_| ending, |lease| lease.fail(failure))
+    }
+
+    fn snooze(&mut self, lease: usize, ms: u64) -> Verdict {
+        let ending = |now| Ending::Snoozed { until: now + ms };
+        self.end(lease, ending, |lease| lease.snooze(Duration::from_millis(ms)))
+    }
+
+    /// Ends a lease in anything but success.
+    pub(super) fn end(
+        &mut self,
+        lease: usize,
+        ending: impl FnOnce(u64) -> Ending,
+        call: impl FnOnce(Lease) -> Result<JobState, SettleError>,
+    ) -> Verdict {
+        let Some(lease) = self.take(lease) else {
+            return Ok(());
+        };
+        let (id, delivery) = (lease.id(), lease.delivery());
+        let answer = call(lease);
+        self.settled(id, delivery, answer, |model| model.settle(id, &ending(model.now)))
+    }
+
+    /// Compares the answer of a settling call with the model, which may find the token stale.
+    fn settled(
+        &mut self,
+        id: JobId,
+        delivery: u32,
+        answer: Result<JobState, SettleError>,
+        settle: impl FnOnce(&mut Model) -> Option<JobState>,
+    ) -> Verdict {
+        let answer = match answer {
+            Ok(state) => Ok(state),
+            Err(SettleError::StaleLease { current, .. }) => {
+                Err(current.map(|token| token.delivery))
+            }
+            Err(error) => return Err(text(error)),
+        };
+        let class = self.model.class_of(id);
+        let expected = self.model.round(|model| {
+            if model.current(id, delivery) {
+                settle(model).ok_or(None)
+            } else {
+                if let Some(class) = class {
+                    model.stale(class);
+                }
+                Err(model.lease_of(id))
+            }
+        });
+        self.acked();
+        same("the answer to the settling call", &answer, &expected)
+    }
+
+    fn drop_lease(&mut self, lease: usize) -> Verdict {
+        let Some(lease) = self.take(lease) else {
+            return Ok(());
+        };
+        let (id, delivery) = (lease.id(), lease.delivery());
+        // The release is in the mailbox when the drop returns, before the sweep that comes next.
+        drop(lease);
+        self.jobs.sweep().map_err(text)?;
+        let class = self.model.class_of(id);
+        self.model.round(|model| {
+            if model.current(id, delivery) {
+                model.settle(id, &Ending::Released);
+            } else if let Some(class) = class {
+                model.stale(class);
+            }
+        });
+        self.acked();
+        Ok(())
+    }
+
+    fn twice(&mut self, lease: usize, again: u8) -> Verdict {
+        let Some(lease) = self.take(lease) else {
+            return Ok(());
+        };
+        let copy = lease.copy();
+        self.held.push(lease);
+        let place = self.held.len() - 1;
+        self.complete(place, None)?;
+        self.held.push(copy);
+        match again % 3 {
+            0 => self.complete(place, Some(again)),
+            1 => self.fail(place, FailureClass::Transient, None, again),
+            _ => self.end(place, |_| Ending::Released, Lease::release),
+        }
+    }
+
+    fn churn(&mut self, queue: usize, times: u8) -> Verdict {
+        for _ in 0..times {
+            let held = self.held.len();
+            self.claim(queue, 0, 1)?;
+            if self.held.len() == held {
+                break;
+            }
+            self.end(held, |_| Ending::Released, Lease::release)?;
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, job: usize) -> Verdict {
+        let id = self.some_job(job);
+        let answer = match self.jobs.cancel(id) {
+            Ok(Cancelled::Now) => Ok(true),
+            Ok(Cancelled::Requested) => Ok(false),
+            Err(CancelError::NotFound { .. }) => Err(None),
+            Err(CancelError::WrongState { state, .. }) => Err(Some(state)),
+            Err(error) => return Err(text(error)),
+        };
+        let expected = self.model.round(|model| model.cancel(id));
+        self.acked();
+        same("the answer to cancel", &answer, &expected)
+    }
+
+    fn discard(&mut self, job: usize) -> Verdict {
+        let id = self.some_job(job);
+        let answer = match self.jobs.discard(id) {
+            Ok(()) => Ok(()),
+            Err(CancelError::NotFound { .. }) => Err(None),
+            Err(CancelError::WrongState { state, .. }) => Err(Some(state)),
+            Err(error) => return Err(text(error)),
+        };
+        let expected = self.model.round(|model| model.discard(id));
+        self.acked();
+        same("the answer to discard", &answer, &expected)
+    }
+
+    fn set_queue(&mut self, queue: usize, rules: Option<usize>, share: Option<u8>) -> Verdict {
+        let rules = rules.and_then(|rules| RULES.get(rules % RULES.len()).copied());
+        let mut policy = QueuePolicy::new();
+        if let Some(rules) = &rules {
+            policy = policy.jobs(rules.policy());
+        }
+        if let Some(percent) = share {
+            policy = policy.retry_share(f64::from(percent) / 100.0);
+        }
+        let name = QUEUES.get(queue).copied().unwrap_or_default();
+        self.jobs.set_queue(name, policy).map_err(text)?;
+        self.model.round(|model| model.set_queue(queue, rules, share));
+        self.acked();
+        Ok(())
+    }
+
+    fn take(&mut self, lease: usize) -> Option<Lease> {
+        let place = place_in(&self.held, lease)?;
+        Some(self.held.remove(place))
+    }
+
+    /// A job that there is, or one of those that are gone.
+    fn some_job(&self, choice: usize) -> JobId {
+        let known = self.model.jobs.keys().chain(self.model.gone.last());
+        let count = known.clone().count().max(1);
+        known.copied().nth(choice % count).unwrap_or(JobId::new(999_999))
+    }
+}
+
+fn place_in(held: &[Lease], choice: usize) -> Option<usize> {
+    choice.checked_rem(held.len())
+}
+
+fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> {
+    Ok(match answer {
+        Ok(Enqueued::New(id)) => Accepted::New(id),
+        Ok(Enqueued::Duplicate { of, state, result }) => Accepted::Duplicate(of, state, result),
+        Err(EnqueueError::KeyConflict { key, owner, state }) => {
+            Accepted::Conflict(key, owner, state)
+        }
+        Err(EnqueueError::BadName { .. }) => Accepted::BadKey,
+        Err(EnqueueError::Withheld { refused }) => Accepted::Withheld(refused),
+        Err(error) => return Err(text(error)),
+    })
+}
+
+impl Item {
+    fn new_job(&self) -> NewJob {
+        let queue = QUEUES.get(self.queue).copied().unwrap_or_default();
+        let mut job =
+            NewJob::new(queue, self.kind_name()).bytes(self.payload()).priority(self.priority);
+        if let Some(key) = self.key() {
+            job = job.key(key);
+        }
+        if self.bad {
+            job = job.key("");
+        }
+        job = match self.when {
+            When::Now => job,
+            When::After(ms) => job.delay(Duration::from_millis(ms)),
+            When::At(ms) => job.run_at(UNIX_EPOCH + Duration::from_millis(EPOCH_MS + ms)),
+        };
+        if let Some(rules) = self.rules.and_then(|rules| RULES.get(rules % RULES.len())) {
+            job = job.policy(rules.policy());
+        }
+        job
+    }
+}
