@@ -128,11 +128,26 @@ impl Gauge {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flows(Vec<u64>);
 
-/// The counters row of one class.
+/// The counters row of one class. Kept twice over: the flows of its whole life are also the sum of
+/// the pruned, the finished and the present minutes, which `verify` checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
+    /// Over the whole life.
     pub(crate) flows: Flows,
     gauges: Vec<u64>,
+    /// The minute that `present` is of.
+    minute: u64,
+    /// What has happened in that minute; it becomes a row of its own when a later one begins.
+    pub(crate) present: Flows,
+    /// What was in windows that are not kept any longer.
+    pub(crate) pruned: Flows,
+}
+
+/// The flows of one finished minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) minute: u64,
+    pub(crate) flows: Flows,
 }
 
 impl Flows {
@@ -156,6 +171,17 @@ impl Flows {
 }
 
 impl Counters {
+    /// Counts one flow in `minute`; returns the window that is finished thereby, if one is.
+    pub(crate) fn count(&mut self, minute: u64, flow: Flow) -> Option<Window> {
+        let earlier = (minute != self.minute).then(|| Window {
+            minute: std::mem::replace(&mut self.minute, minute),
+            flows: std::mem::take(&mut self.present),
+        });
+        self.flows.add(flow, 1);
+        self.present.add(flow, 1);
+        earlier.filter(|window| window.flows != Flows::default())
+    }
+
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.gauges.get(gauge.place()).copied().unwrap_or(0)
     }

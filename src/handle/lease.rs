@@ -68,12 +68,6 @@ impl Lease {
         Self { jobs, claimed, settled: false }
     }
 
-    /// A second holder of the same token, as a confused worker would be.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn copy(&self) -> Self {
-        Self::new(self.jobs.clone(), self.claimed.clone())
-    }
-
     /// The job.
     #[must_use]
     pub fn id(&self) -> JobId {

@@ -157,7 +157,7 @@ impl Redrive {
         let mut outcomes = if items.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.ask(|reply| Command::Enqueue(Enqueue { items, rule, reply }))?.into_iter()
+            self.ask(|reply| Command::Enqueue(Enqueue { items, rule, reply }))??.into_iter()
         };
         let missing = || Err(StorageError::internal("an enqueue had no outcome").into());
         let merge = |refusal: Option<EnqueueError>| match refusal {

@@ -15,10 +15,12 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// `meta` row that says what this file is. Raw bytes, readable by every version there will be:
 /// `"redrive\0"`, then the format version as a little-endian u32.
 const FORMAT_KEY: &[u8] = b"format";
-const STATE_KEY: &[u8] = b"state";
+/// The row that changes with every commit stands with the counters, which do so too: one page less
+/// to write.
+const STATE_KEY: &[u8] = b"";
 const MAGIC: &[u8; 8] = b"redrive\0";
 
-/// `meta` row that changes with every commit.
+/// The row that changes with every commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
     /// Counts the openings of this file.
@@ -57,9 +59,9 @@ pub(crate) fn write_format(rows: &mut WriteRows<'_>) -> Result<(), StorageError>
 }
 
 pub(crate) fn read(rows: &impl Rows) -> Result<Option<Meta>, StorageError> {
-    rows.get(TableId::Meta, STATE_KEY)
+    rows.get(TableId::Counters, STATE_KEY)
 }
 
 pub(crate) fn write(rows: &mut WriteRows<'_>, meta: &Meta) -> Result<(), StorageError> {
-    rows.write(TableId::Meta, STATE_KEY, Some(&record::encode(meta)?))
+    rows.write(TableId::Counters, STATE_KEY, Some(&record::encode(meta)?))
 }

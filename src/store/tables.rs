@@ -49,7 +49,7 @@ pub(crate) const TABLES: [TableRow; 16] = [
     row(TableId::Keys, "redrive/keys", "queue u32, key bytes"),
     row(TableId::History, "redrive/history", "job u64, entry u32"),
     row(TableId::Tombstones, "redrive/tombstones", "until u64, first job u64"),
-    row(TableId::Counters, "redrive/counters", "queue u32, kind u32"),
+    row(TableId::Counters, "redrive/counters", "queue u32, kind u32; empty for the store itself"),
     row(TableId::Windows, "redrive/windows", "minute u64, queue u32, kind u32"),
     row(TableId::Policies, "redrive/policies", "policy u32"),
     row(TableId::Queues, "redrive/queues", "queue u32"),

@@ -322,14 +322,19 @@ impl<R: Rows> Check<'_, R> {
                 let what = format!("the flows leave a residual of {}", counters.residual());
                 self.problem(TableId::Counters, &label, what);
             }
-            let window = windows.remove(&class).unwrap_or_default();
+            let mut minutes = windows.remove(&class).unwrap_or_default();
+            minutes.add_all(&counters.pruned);
+            minutes.add_all(&counters.present);
             for &flow in Flow::ALL {
-                let (part, whole) = (window.get(flow), counters.flows.get(flow));
-                if part > whole {
-                    let what = format!("{}: minutes add up to {part} of {whole}", flow.name());
+                let (sum, whole) = (minutes.get(flow), counters.flows.get(flow));
+                if sum != whole {
+                    let what = format!("{}: minutes add up to {sum}, not {whole}", flow.name());
                     self.problem(TableId::Windows, &label, what);
                 }
             }
+        }
+        for class in windows.keys() {
+            self.problem(TableId::Windows, format!("{class:?}"), "no counters for it");
         }
         for class in recomputed.keys() {
             let label = format!("queue {} kind {}", class.queue, class.kind);

@@ -34,11 +34,9 @@ impl Model {
                 | Place::Cancelled { .. }
                 | Place::Dead(_) => None,
             };
-            let class = self.counted_as(item);
+            let class = (job.queue, job.kind);
             let flow = if same { "duplicates_suppressed" } else { "key_conflicts" };
-            if let Some(class) = class {
-                self.count(class, vec![flow]);
-            }
+            self.count(class, vec![flow]);
             return if same {
                 Accepted::Duplicate(id, state, result)
             } else {
@@ -114,16 +112,6 @@ impl Model {
         self.jobs
             .values()
             .find(|job| job.queue == queue && job.key.as_ref() == Some(key) && job.owns_key(now))
-    }
-
-    /// A kind the store has never met has no counters; its first class stands in.
-    fn counted_as(&self, item: &Item) -> Option<ClassKey> {
-        if self.kinds.contains(&item.kind) {
-            return Some((item.queue, item.kind));
-        }
-        let mut kinds = self.kinds.iter();
-        let class = kinds.find(|&&kind| self.classes.contains(&(item.queue, kind)));
-        class.map(|&kind| (item.queue, kind))
     }
 
     pub(super) fn claim(

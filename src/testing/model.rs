@@ -13,7 +13,6 @@ use crate::testing::rules::{PLAIN, Rules};
 pub(super) type ClassKey = (usize, usize);
 
 /// Seven days, in minutes: how long the per-minute counters are kept.
-const WINDOW_MINUTES: u64 = 7 * 24 * 60;
 
 /// The reference model of one store.
 #[derive(Clone, Debug)]
@@ -41,7 +40,6 @@ pub struct Model {
     pub(super) leases: BTreeMap<JobId, Lease>,
     /// When the store looks at a lease: (time, job, delivery).
     pub(super) looks: BTreeSet<(u64, JobId, u32)>,
-    windows: BTreeSet<u64>,
     pub(super) refused: u64,
     counted: bool,
     pub(super) wrote: bool,
@@ -76,7 +74,6 @@ impl Model {
             flows: BTreeMap::new(),
             leases: BTreeMap::new(),
             looks: BTreeSet::new(),
-            windows: BTreeSet::new(),
             refused: 0,
             counted: false,
             wrote: true,
@@ -171,10 +168,6 @@ impl Model {
             self.end(id, &Ending::Expired { deadline });
         }
         self.forget();
-        let oldest = (now / 60_000).saturating_sub(WINDOW_MINUTES);
-        let kept = self.windows.split_off(&oldest);
-        self.wrote |= !self.windows.is_empty();
-        self.windows = kept;
     }
 
     fn forget(&mut self) {
@@ -191,9 +184,6 @@ impl Model {
     fn commit(&mut self) {
         // A job that nothing needs any longer goes with the commit that finished it.
         self.forget();
-        if self.counted {
-            self.windows.insert(self.now / 60_000);
-        }
         if self.counted || self.wrote {
             self.latest = self.latest.max(self.now);
         }

@@ -261,7 +261,7 @@ impl Harness {
         let Some(lease) = self.take(lease) else {
             return Ok(());
         };
-        let copy = lease.copy();
+        let copy = lease.twin();
         self.held.push(lease);
         let place = self.held.len() - 1;
         self.complete(place, None)?;

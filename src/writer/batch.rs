@@ -15,12 +15,14 @@ use crate::domain::transition::{Context, Refused, Step, forgettable, holds_key, 
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::alone;
+use crate::store::counter::WINDOW_MINUTES;
 use crate::store::job::Held;
 use crate::store::rows::WriteRows;
 use crate::store::tables::TableId;
 use crate::store::{history, job as job_store, meta, tombstone};
 use crate::writer::core::Core;
 use crate::writer::reply::Reply;
+use crate::writer::sweep::SLICE;
 use crate::writer::timeline::Reading;
 
 /// Tells one caller how its command ended; given the cause if the commit failed.
@@ -175,6 +177,11 @@ impl<'b, 't> Batch<'b, 't> {
         }
         if self.rows.writes() == 0 && !self.core.books.is_dirty() {
             return Ok(false);
+        }
+        // Old windows go along with a commit; they are not worth one of their own.
+        if self.core.prune_windows {
+            let oldest = self.time.now.minute().saturating_sub(WINDOW_MINUTES);
+            self.core.prune_windows = self.core.books.prune(self.rows, oldest, SLICE)?;
         }
         self.core.books.flush(self.rows)?;
         self.core.meta.latest = self.core.meta.latest.max(self.time.now);

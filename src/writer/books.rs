@@ -3,23 +3,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::domain::counter::{Counters, Flow, Flows, Gauge};
+use crate::domain::counter::{Counters, Flow, Gauge, Window};
 use crate::domain::id::Class;
 use crate::error::StorageError;
-use crate::store::alone;
 use crate::store::counter;
 use crate::store::rows::{Rows, WriteRows};
 
 #[derive(Default)]
 pub(super) struct Books {
     classes: HashMap<Class, Counters>,
-    /// The windows of the minute being filled.
+    /// The minute in which is counted.
     minute: u64,
-    windows: HashMap<Class, Flows>,
     dirty: BTreeSet<Class>,
-    /// Classes whose window of this minute was looked up: after an opening, the file may hold flows
-    /// of the same minute.
-    looked_up: BTreeSet<Class>,
+    /// Minutes that are over and not written yet.
+    finished: Vec<(Class, Window)>,
 }
 
 impl Books {
@@ -38,8 +35,10 @@ impl Books {
 
     /// Counts a flow in the minute opened last.
     pub(super) fn count(&mut self, class: Class, flow: Flow) {
-        self.classes.entry(class).or_default().flows.add(flow, 1);
-        self.windows.entry(class).or_default().add(flow, 1);
+        let counters = self.classes.entry(class).or_default();
+        if let Some(window) = counters.count(self.minute, flow) {
+            self.finished.push((class, window));
+        }
         self.dirty.insert(class);
     }
 
@@ -57,16 +56,24 @@ impl Books {
         self.dirty.insert(class);
     }
 
-    /// Opens the window of `minute`. Must come before anything is counted in it. Returns whether
-    /// the minute is a new one.
+    /// What is counted from here on is counted in `minute`. Returns whether it is a new one.
     pub(super) fn open_minute(&mut self, minute: u64) -> bool {
-        let new = minute != self.minute;
-        if new {
-            self.minute = minute;
-            self.windows.clear();
-            self.looked_up.clear();
+        std::mem::replace(&mut self.minute, minute) != minute
+    }
+
+    /// Drops up to `count_max` windows of minutes before `oldest`; returns whether there may be more.
+    pub(super) fn prune(
+        &mut self,
+        rows: &mut WriteRows<'_>,
+        oldest: u64,
+        count_max: usize,
+    ) -> Result<bool, StorageError> {
+        let pruned = counter::prune_windows(rows, oldest, count_max)?;
+        for (class, flows) in &pruned {
+            self.classes.entry(*class).or_default().pruned.add_all(flows);
+            self.dirty.insert(*class);
         }
-        new
+        Ok(pruned.len() == count_max)
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -75,21 +82,13 @@ impl Books {
 
     /// Writes what changed since the last flush.
     pub(super) fn flush(&mut self, rows: &mut WriteRows<'_>) -> Result<(), StorageError> {
+        for (class, window) in std::mem::take(&mut self.finished) {
+            counter::put_window(rows, window.minute, class, &window.flows)?;
+        }
         for class in std::mem::take(&mut self.dirty) {
             if let Some(counters) = self.classes.get(&class) {
                 counter::put(rows, class, counters)?;
             }
-            let Some(flows) = self.windows.get_mut(&class) else {
-                continue;
-            };
-            // A damaged window is begun anew: it says less than it could, and harms nobody.
-            if self.looked_up.insert(class)
-                && let Some(earlier) =
-                    alone(counter::window(rows, self.minute, class))?.ok().flatten()
-            {
-                flows.add_all(&earlier);
-            }
-            counter::put_window(rows, self.minute, class, flows)?;
         }
         Ok(())
     }

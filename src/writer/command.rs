@@ -66,7 +66,7 @@ impl Command {
 pub(crate) struct Enqueue {
     pub(crate) items: Vec<Prepared>,
     pub(crate) rule: BatchRule,
-    pub(crate) reply: Reply<Vec<Result<Enqueued, EnqueueError>>>,
+    pub(crate) reply: Reply<Result<Vec<Result<Enqueued, EnqueueError>>, StorageError>>,
 }
 
 /// What a refused item of a call means for the others.

@@ -20,6 +20,13 @@ use crate::writer::registry::Full;
 
 type Outcome = Result<Enqueued, EnqueueError>;
 
+/// What is known about a key that has an owner.
+struct Known {
+    /// The owner's class, on which the outcome is counted.
+    owner: Option<Class>,
+    outcome: Outcome,
+}
+
 impl Batch<'_, '_> {
     pub(super) fn enqueue(&mut self, enqueue: Enqueue) -> Result<(), StorageError> {
         let Enqueue { items, rule, reply } = enqueue;
@@ -32,28 +39,22 @@ impl Batch<'_, '_> {
             Some((refused, error)) => withheld(count, refused, &error),
             None => items.into_iter().map(|item| self.accept(item)).collect::<Result<_, _>>()?,
         };
-        self.answer(move |failed| {
-            reply.send(match failed {
-                None => outcomes,
-                Some(cause) => vec![Err(cause.clone().into()); count],
-            });
-        });
+        self.answer_with(reply, Ok(outcomes));
         Ok(())
     }
 
     /// Accepts one job, or says why not.
     fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
-        if let Some(outcome) = self.known_key(&item)? {
-            let class = self.class_of(&item);
-            let flow = match &outcome {
+        if let Some(known) = self.known_key(&item)? {
+            let flow = match &known.outcome {
                 Ok(_) => Some(Flow::Duplicate),
                 Err(EnqueueError::KeyConflict { .. }) => Some(Flow::Conflict),
                 Err(_) => None,
             };
-            if let (Some(class), Some(flow)) = (class, flow) {
+            if let (Some(class), Some(flow)) = (known.owner, flow) {
                 self.core.books.count(class, flow);
             }
-            return Ok(outcome);
+            return Ok(known.outcome);
         }
         if let Err(full) = self.room([&item].into_iter()) {
             return Ok(Err(too_many(full)));
@@ -101,7 +102,7 @@ impl Batch<'_, '_> {
     }
 
     /// The answer for an item whose key has an owner.
-    fn known_key(&self, item: &Prepared) -> Result<Option<Outcome>, StorageError> {
+    fn known_key(&self, item: &Prepared) -> Result<Option<Known>, StorageError> {
         let (Some(claim), Some(queue)) = (&item.key, self.core.registry.queue_id(&item.queue))
         else {
             return Ok(None);
@@ -109,11 +110,11 @@ impl Batch<'_, '_> {
         let owner = match alone(self.owner(queue, claim))? {
             Ok(owner) => owner,
             // Nobody can tell whether it is the same request: not accepted, and not overwritten.
-            Err(damage) => return Ok(Some(Err(damage.into()))),
+            Err(damage) => return Ok(Some(Known { owner: None, outcome: Err(damage.into()) })),
         };
         Ok(owner.map(|owner| {
-            let state = owner.state.name();
-            if owner.key.as_ref().is_some_and(|owned| owned.hash == claim.hash) {
+            let (class, state) = (owner.class, owner.state.name());
+            let outcome = if owner.key.as_ref().is_some_and(|owned| owned.hash == claim.hash) {
                 let result = match owner.state {
                     State::Done(Done { result, .. }) => result.map(|blob| blob.0),
                     State::Ready(_)
@@ -125,7 +126,8 @@ impl Batch<'_, '_> {
                 Ok(Enqueued::Duplicate { of: owner.id, state, result })
             } else {
                 Err(EnqueueError::KeyConflict { key: claim.key.clone(), owner: owner.id, state })
-            }
+            };
+            Known { owner: Some(class), outcome }
         }))
     }
 
@@ -138,15 +140,6 @@ impl Batch<'_, '_> {
         };
         let policy = self.core.registry.policy(owner.policy)?;
         Ok(holds_key(&owner, policy, self.time.now).then_some(owner))
-    }
-
-    fn class_of(&self, item: &Prepared) -> Option<Class> {
-        let queue = self.core.registry.queue_id(&item.queue)?;
-        let kind = self.core.registry.kind_id(&item.kind);
-        // A conflicting request may name a kind the file has never seen; it is counted with the
-        // first class of its queue, so that it is counted at all.
-        let seen = kind.map(|kind| Class { queue, kind });
-        seen.or_else(|| self.core.registry.classes(queue).next())
     }
 
     /// Whether the names and policies of `items` fit.
@@ -180,7 +173,7 @@ impl Batch<'_, '_> {
         }
         let mut within: HashMap<(&str, &str), &KeyClaim> = HashMap::new();
         for (place, item) in items.iter().enumerate() {
-            if let Some(Err(error)) = self.known_key(item)? {
+            if let Some(Known { outcome: Err(error), .. }) = self.known_key(item)? {
                 return Ok(Some((place, error)));
             }
             if let Some(claim) = &item.key {

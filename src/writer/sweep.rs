@@ -11,7 +11,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
-use crate::store::{counter, tombstone};
+use crate::store::tombstone;
 use crate::writer::batch::Batch;
 use crate::writer::command::SweepReport;
 use crate::writer::core::first_due;
@@ -25,7 +25,6 @@ impl Batch<'_, '_> {
         let due = self.due(report)?;
         let expired = self.expire(report)?;
         let forgotten = self.forget(report)?;
-        self.prune_windows()?;
         Ok(due || expired || forgotten)
     }
 
@@ -114,15 +113,6 @@ impl Batch<'_, '_> {
         }
         self.core.next_tombstone = tombstone::next(&*self.rows)?;
         Ok(self.core.next_tombstone.is_some_and(|until| until <= now))
-    }
-
-    fn prune_windows(&mut self) -> Result<(), StorageError> {
-        if self.core.prune_windows {
-            let oldest = self.time.now.minute().saturating_sub(counter::WINDOW_MINUTES);
-            let pruned = counter::prune_windows(self.rows, oldest, SLICE)?;
-            self.core.prune_windows = pruned == SLICE;
-        }
-        Ok(())
     }
 
     /// Recovers a slice of the leases that instances before `instance` held when they died, from

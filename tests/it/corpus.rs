@@ -33,3 +33,8 @@ fn records_and_keys_are_read_as_they_are_written_or_not_at_all() {
 fn a_damaged_file_is_refused_and_left_alone_or_honest_about_itself() {
     replay("open_file", open_file::check);
 }
+
+#[test]
+fn operations_do_what_the_model_says() {
+    replay("engine_ops", redrive::testing::run_ops_from_bytes);
+}
