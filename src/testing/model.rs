@@ -12,8 +12,6 @@ use crate::testing::rules::{PLAIN, Rules};
 /// Queue and kind, by their place among the names in play.
 pub(super) type ClassKey = (usize, usize);
 
-/// Seven days, in minutes: how long the per-minute counters are kept.
-
 /// The reference model of one store.
 #[derive(Clone, Debug)]
 pub struct Model {
