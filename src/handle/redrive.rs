@@ -217,8 +217,9 @@ impl Redrive {
     /// [`StorageError`] when the counters cannot be read.
     pub fn stats(&self) -> Result<Stats, StorageError> {
         let refused = self.0.refused.load(Ordering::Relaxed);
-        let stats = self.0.store.read(|rows| Stats::read(rows, refused))?;
-        Ok(stats)
+        let longest_write_ms = self.0.writer.longest_write_ms();
+        let stats = self.0.store.read(Stats::read)?;
+        Ok(Stats { refused, longest_write_ms, ..stats })
     }
 
     /// One bounded pass over what time has changed: due jobs, ended leases, finished jobs to be

@@ -21,6 +21,8 @@ pub struct Stats {
     pub queues: BTreeMap<String, QueueStats>,
     /// Enqueues refused for their name, key, encoding or size since the store was opened.
     pub refused: u64,
+    /// The longest write transaction since the store was opened, in milliseconds, commit included.
+    pub longest_write_ms: u64,
     /// Damaged rows that were set aside over the life of the file.
     pub set_aside: u64,
 }
@@ -88,7 +90,8 @@ impl Counts {
 }
 
 impl Stats {
-    pub(crate) fn read(rows: &impl Rows, refused: u64) -> Result<Self, StorageError> {
+    /// What the file says; the rest is the handle's.
+    pub(crate) fn read<R: Rows>(rows: &R) -> Result<Self, StorageError> {
         let queues = names::queues(rows)?;
         let kinds = names::kinds(rows)?;
         let mut total = Counters::default();
@@ -112,6 +115,6 @@ impl Stats {
             })
             .collect();
         let set_aside = rows.count(TableId::Damaged)?;
-        Ok(Self { total: Counts::of(&total), queues, refused, set_aside })
+        Ok(Self { total: Counts::of(&total), queues, set_aside, ..Self::default() })
     }
 }

@@ -17,6 +17,7 @@ mod sweep;
 mod timeline;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -58,6 +59,7 @@ pub(crate) struct Writer {
     mailbox: Arc<Mailbox>,
     pub(crate) leases: Arc<Leases>,
     poison: Arc<OnceLock<StorageError>>,
+    longest_write_ms: Arc<AtomicU64>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -72,6 +74,7 @@ impl Writer {
         let leases = Arc::clone(&core.leases);
         let mailbox = Arc::new(Mailbox::new());
         let poison = Arc::new(OnceLock::new());
+        let longest_write_ms = Arc::new(AtomicU64::new(0));
         let timeline = Timeline::new(&*clock, core.meta.latest);
         let mut desk = Desk {
             store,
@@ -82,6 +85,7 @@ impl Writer {
             unflushed_since_ms: None,
             mailbox: Arc::clone(&mailbox),
             poison: Arc::clone(&poison),
+            longest_write_ms: Arc::clone(&longest_write_ms),
         };
         // On the caller's thread still, where no panic of the storage engine may end up.
         let report = caught(|| desk.recover())?;
@@ -90,7 +94,7 @@ impl Writer {
             .spawn(move || desk.run())
             .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
         let thread = parking_lot::Mutex::new(Some(thread));
-        Ok((Self { mailbox, leases, poison, thread }, report))
+        Ok((Self { mailbox, leases, poison, longest_write_ms, thread }, report))
     }
 
     /// Hands over a command built around its reply; the answer comes after its commit.
@@ -111,6 +115,11 @@ impl Writer {
     /// Waits for an answer; if there will never be one, says why.
     pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StorageError> {
         pending.wait().ok_or_else(|| self.mailbox.cause())
+    }
+
+    /// The longest write transaction so far, from its start to the end of its commit.
+    pub(crate) fn longest_write_ms(&self) -> u64 {
+        self.longest_write_ms.load(Ordering::Relaxed)
     }
 
     /// The first error that stopped the writer, if one did.
@@ -141,6 +150,7 @@ struct Desk {
     unflushed_since_ms: Option<u64>,
     mailbox: Arc<Mailbox>,
     poison: Arc<OnceLock<StorageError>>,
+    longest_write_ms: Arc<AtomicU64>,
 }
 
 /// What one round over the commands asked for beside their answers.
@@ -239,6 +249,8 @@ impl Desk {
             };
             Ok(end)
         });
+        let took_ms = self.clock.monotonic_ms().saturating_sub(time.monotonic_ms);
+        self.longest_write_ms.fetch_max(took_ms, Ordering::Relaxed);
         if let Err(cause) = written {
             let cause = cause.into_poison();
             // The latch comes first: nobody who was told may find the store still open.
