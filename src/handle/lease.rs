@@ -16,7 +16,7 @@ use crate::error::{ClaimError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::redrive::Redrive;
 use crate::writer::command::{Claim, Claimed, Command, How, Settle, Start};
-use crate::writer::reply::{Reply, reply};
+use crate::writer::reply::{Pending, reply};
 
 /// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),
 /// [`snooze`](Self::snooze) or [`release`](Self::release); dropping it releases it.
@@ -222,7 +222,8 @@ impl Lease {
         self,
         next: ClaimRequest,
     ) -> (Result<(), SettleError>, Result<Vec<Self>, ClaimError>) {
-        let (settled, claimed) = self.settle_then_claim(How::Complete { result: None }, next);
+        let how = How::Complete { result: None };
+        let (settled, claimed) = self.ask_to_settle_then_claim(how, next).both();
         (settled.map(drop), claimed)
     }
 
@@ -246,30 +247,66 @@ impl Lease {
         })?
     }
 
-    /// Settles, and claims in the same commit.
-    pub(crate) fn settle_then_claim(
-        mut self,
-        how: How,
-        next: ClaimRequest,
-    ) -> (Result<JobState, SettleError>, Result<Vec<Self>, ClaimError>) {
+    /// Asks for the settle and the next claim in one commit. The two are waited for one after the
+    /// other: a claim may wait long after the settle was answered.
+    pub(crate) fn ask_to_settle_then_claim(mut self, how: How, next: ClaimRequest) -> Settling {
         let jobs = self.jobs.clone();
-        let request = match next.check(jobs.clock().monotonic_ms()) {
-            Ok(request) => request,
-            Err(error) => return (self.settle(how), Err(error)),
+        let (settle_reply, settled) = reply();
+        let (claim_reply, claimed) = reply();
+        let request = next.check(jobs.clock().monotonic_ms());
+        let (then, refused) = match request {
+            Ok(request) => (Some(Claim { request, reply: claim_reply }), None),
+            Err(error) => (None, Some(error)),
         };
         self.settled = true;
         let (token, class) = (self.claimed.token, self.claimed.class);
-        let (claim_reply, claimed) = reply();
-        let then = Some(Claim { request, reply: claim_reply });
-        let asked = jobs.writer().ask(|reply: Reply<Result<JobState, SettleError>>| {
-            Command::Settle(Box::new(Settle { token, class, how, reply, then }))
-        });
-        // The claim is never answered before the settlement: waiting for it alone, the caller is
-        // woken once.
-        let claimed = jobs.writer().wait(claimed).map_err(ClaimError::from).flatten();
-        let settled = asked.and_then(|settled| jobs.writer().wait(settled));
-        let settled = settled.map_err(SettleError::from).flatten();
-        (settled, claimed.map(|claimed| jobs.leases(claimed)))
+        let settle = Settle { token, class, how, reply: settle_reply, then };
+        // A store that takes no more commands drops both replies, which says so.
+        let _ = jobs.writer().tell(Command::Settle(Box::new(settle)));
+        Settling { jobs, settled, claimed, refused }
+    }
+}
+
+/// A settle that was asked for together with a claim.
+pub(crate) struct Settling {
+    jobs: Redrive,
+    settled: Pending<Result<JobState, SettleError>>,
+    claimed: Pending<Result<Vec<Claimed>, ClaimError>>,
+    /// Why the claim was not asked for.
+    refused: Option<ClaimError>,
+}
+
+impl Settling {
+    /// Waits for the settle, then hands over what to wait for the claim with.
+    pub(crate) fn settled(self) -> (Result<JobState, SettleError>, Claiming) {
+        let Self { jobs, settled, claimed, refused } = self;
+        let settled = jobs.writer().wait(settled).map_err(SettleError::from).flatten();
+        (settled, Claiming { jobs, claimed, refused })
+    }
+
+    /// Waits for both. The claim is never answered before the settle: waiting for it first, the caller
+    /// is woken once.
+    fn both(self) -> (Result<JobState, SettleError>, Result<Vec<Lease>, ClaimError>) {
+        let Self { jobs, settled, claimed, refused } = self;
+        let claimed = Claiming { jobs: jobs.clone(), claimed, refused }.claimed();
+        (jobs.writer().wait(settled).map_err(SettleError::from).flatten(), claimed)
+    }
+}
+
+/// A claim that was asked for together with a settle.
+pub(crate) struct Claiming {
+    jobs: Redrive,
+    claimed: Pending<Result<Vec<Claimed>, ClaimError>>,
+    refused: Option<ClaimError>,
+}
+
+impl Claiming {
+    pub(crate) fn claimed(self) -> Result<Vec<Lease>, ClaimError> {
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
+        let claimed = self.jobs.writer().wait(self.claimed).map_err(ClaimError::from).flatten()?;
+        Ok(self.jobs.leases(claimed))
     }
 }
 
@@ -302,6 +339,19 @@ impl Redrive {
         let settle = Settle { token, class, how: How::Release(work), reply, then: None };
         // A store that no longer answers recovers the lease at its next opening.
         let _ = self.writer().tell(Command::Settle(Box::new(settle)));
+    }
+
+    /// Gives a lease back; returns what became of the job.
+    pub(crate) fn give_back(
+        &self,
+        token: Token,
+        class: Class,
+        work: Work,
+    ) -> Result<JobState, SettleError> {
+        let how = How::Release(work);
+        self.ask(|reply| {
+            Command::Settle(Box::new(Settle { token, class, how, reply, then: None }))
+        })?
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a handler hands over when the work is done.
 
+use crate::domain::event::Work;
+
 /// The work is done, and what is to be written together with the acknowledgement.
 ///
 /// ```
@@ -12,12 +14,25 @@
 #[must_use]
 pub struct Completion {
     pub(crate) result: Option<Vec<u8>>,
+    pub(crate) given_back: Option<Work>,
 }
 
 impl Completion {
     /// Done, without a result.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Not done after all: the job goes back to its old place in line, uncharged, and nothing was
+    /// started. Its worker thread takes no further job from the same commit.
+    pub fn give_back_unstarted() -> Self {
+        Self { given_back: Some(Work::Unstarted), ..Self::default() }
+    }
+
+    /// Not done after all: the job goes back uncharged, but what was started may have had its effect.
+    /// Its outcome is marked as unknown; where the job's policy forbids repeating that, it is dead.
+    pub fn give_back_started() -> Self {
+        Self { given_back: Some(Work::Started), ..Self::default() }
     }
 
     /// The job's result, kept as long as its key or row is. At most 64 KiB: a larger one makes the

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::de::DeserializeOwned;
 
 use crate::domain::failure::Failure;
-use crate::domain::id::JobId;
+use crate::domain::id::{JobId, Token};
 use crate::domain::time::Timestamp;
 use crate::handle::lease::Lease;
 
@@ -43,6 +43,12 @@ impl Delivery {
     #[must_use]
     pub fn id(&self) -> JobId {
         self.lease.id()
+    }
+
+    /// What fences this delivery: the job and the number of the delivery.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.lease.token()
     }
 
     /// The queue's name.

@@ -24,11 +24,18 @@ pub(crate) type BeatFilter = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 pub(crate) struct Heart {
     jobs: Redrive,
     filter: Option<BeatFilter>,
-    running: Mutex<HashMap<Token, Running>>,
+    running: Mutex<Deliveries>,
     changed: Arc<Signal>,
     stopped: AtomicBool,
     beats: AtomicU64,
     errors: AtomicU64,
+}
+
+#[derive(Default)]
+struct Deliveries {
+    by_token: HashMap<Token, Running>,
+    /// Everything was given back: nothing may start any more.
+    closed: bool,
 }
 
 struct Running {
@@ -52,21 +59,26 @@ impl Heart {
         }
     }
 
-    /// Starts beating for a delivery.
-    pub(crate) fn add(&self, lease: &Lease) -> Arc<Pulse> {
+    /// Starts beating for a delivery; `None` when it is too late to start anything.
+    pub(crate) fn add(&self, lease: &Lease) -> Option<Arc<Pulse>> {
         let pulse = Arc::new(Pulse::default());
         let interval_ms = (whole_ms(lease.length()) / 4).max(1);
         let next_ms = Some(self.jobs.clock().monotonic_ms().saturating_add(interval_ms));
         let running =
             Running { class: lease.class(), pulse: Arc::clone(&pulse), interval_ms, next_ms };
-        self.running.lock().insert(lease.token(), running);
+        let mut deliveries = self.running.lock();
+        if deliveries.closed {
+            return None;
+        }
+        deliveries.by_token.insert(lease.token(), running);
+        drop(deliveries);
         self.changed.raise();
-        pulse
+        Some(pulse)
     }
 
     /// The delivery has ended.
     pub(crate) fn remove(&self, token: Token) {
-        self.running.lock().remove(&token);
+        self.running.lock().by_token.remove(&token);
     }
 
     /// Beats until stopped.
@@ -82,10 +94,12 @@ impl Heart {
         self.changed.raise();
     }
 
-    /// Deliveries still running, as tokens to give back. They are told.
+    /// Deliveries still running, as tokens to give back. They are told, and none starts from here on.
     pub(crate) fn give_back(&self) -> Vec<(Token, Class)> {
         let mut running = self.running.lock();
+        running.closed = true;
         running
+            .by_token
             .iter_mut()
             .filter(|(_, delivery)| !delivery.pulse.lost.load(Ordering::Acquire))
             .map(|(&token, delivery)| {
@@ -106,14 +120,19 @@ impl Heart {
         let stuck = |pulse: &Pulse| {
             pulse.lost.load(Ordering::Acquire) || pulse.deadline_passed.load(Ordering::Acquire)
         };
-        running.iter().filter(|(_, one)| stuck(&one.pulse)).map(|(&token, _)| token).collect()
+        running
+            .by_token
+            .iter()
+            .filter(|(_, one)| stuck(&one.pulse))
+            .map(|(&token, _)| token)
+            .collect()
     }
 
     /// Beats for everything that is due; returns when the next one is.
     fn beat(&self) -> Option<u64> {
         let now_ms = self.jobs.clock().monotonic_ms();
         let mut running = self.running.lock();
-        for (&token, delivery) in running.iter_mut() {
+        for (&token, delivery) in &mut running.by_token {
             if delivery.next_ms.is_none_or(|next_ms| next_ms > now_ms) {
                 continue;
             }
@@ -135,7 +154,7 @@ impl Heart {
                 Some(Err(_)) => drop(self.errors.fetch_add(1, Ordering::Relaxed)),
             }
         }
-        running.values().filter_map(|delivery| delivery.next_ms).min()
+        running.by_token.values().filter_map(|delivery| delivery.next_ms).min()
     }
 
     fn send(&self, token: Token) -> Option<Result<Heartbeat, SettleError>> {

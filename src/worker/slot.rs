@@ -94,36 +94,38 @@ impl Shared {
 
     /// Runs the handler and settles; returns the lease claimed in the same commit, if any.
     fn deliver(&self, lease: Lease, request: &ClaimRequest) -> Option<Lease> {
-        let pulse = self.heart.add(&lease);
+        // Too late to start: dropped, it goes back uncharged.
+        let pulse = self.heart.add(&lease)?;
         let token = lease.token();
         let delivery = Delivery { lease, pulse };
         let outcome = self.handle(&delivery);
         let Delivery { lease, .. } = delivery;
-        let how = match outcome.map(|done| completion(done.result)) {
-            Ok(Ok(how)) => how,
-            Ok(Err(error)) => {
-                How::Fail(Failure::permanent("result_too_large").message(error.to_string()))
-            }
-            Err(failure) => How::Fail(failure),
-        };
+        let how = how(outcome);
         let counter = match &how {
-            How::Complete { .. } => &self.tally.completed,
-            How::Fail(_) | How::Snooze(_) | How::Release(_) => &self.tally.failed,
+            How::Complete { .. } => Some(&self.tally.completed),
+            How::Fail(_) => Some(&self.tally.failed),
+            How::Snooze(_) | How::Release(_) => None,
         };
-        let (settled, next) = if self.stop.is_set() {
-            (lease.settle(how), None)
+        // What was just given back is not what to claim next.
+        let goes_on = counter.is_some() && !self.stop.is_set();
+        let (settled, claiming) = if goes_on {
+            let (settled, claiming) =
+                lease.ask_to_settle_then_claim(how, request.clone()).settled();
+            (settled, Some(claiming))
         } else {
-            let (settled, claimed) = lease.settle_then_claim(how, request.clone());
-            (settled, self.claimed(claimed).flatten())
+            (lease.settle(how), None)
         };
-        // Beats go on until the settle is answered: a slow disk must not cost the lease.
+        // Beats go on until the settle is answered, because a slow disk must not cost the lease; and
+        // no longer, because the claim may wait long.
         self.heart.remove(token);
-        match settled {
-            Ok(_) => counter.fetch_add(1, Ordering::Relaxed),
-            Err(SettleError::StaleLease { .. }) => self.tally.stale.fetch_add(1, Ordering::Relaxed),
-            Err(SettleError::ResultTooLarge { .. } | SettleError::Storage(_)) => 0,
-        };
-        next
+        match (&settled, counter) {
+            (Ok(_), Some(counter)) => drop(counter.fetch_add(1, Ordering::Relaxed)),
+            (Err(SettleError::StaleLease { .. }), _) => {
+                self.tally.stale.fetch_add(1, Ordering::Relaxed);
+            }
+            (Ok(_) | Err(SettleError::ResultTooLarge { .. } | SettleError::Storage(_)), _) => {}
+        }
+        self.claimed(claiming?.claimed()).flatten()
     }
 
     fn handle(&self, delivery: &Delivery) -> Result<Completion, Failure> {
@@ -134,6 +136,17 @@ impl Shared {
             self.tally.panicked.fetch_add(1, Ordering::Relaxed);
             Err(Failure::transient("panicked").message(panic_text(&*panic)))
         })
+    }
+}
+
+/// What a handler's outcome asks the store for.
+fn how(outcome: Result<Completion, Failure>) -> How {
+    match outcome {
+        Ok(Completion { given_back: Some(work), .. }) => How::Release(work),
+        Ok(Completion { result, given_back: None }) => completion(result).unwrap_or_else(|error| {
+            How::Fail(Failure::permanent("result_too_large").message(error.to_string()))
+        }),
+        Err(failure) => How::Fail(failure),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::clock::Signal;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
-use crate::domain::id::Token;
+use crate::domain::id::{Class, Token};
 use crate::domain::time::whole_ms;
 use crate::error::{StorageError, WorkersError};
 use crate::handle::check_name;
@@ -148,6 +148,7 @@ impl Workers {
             shared: Arc::clone(&shared),
             queues: self.queues.iter().map(|(queue, _)| queue.clone()).collect(),
             heart: None,
+            slots: Vec::new(),
         };
         let heart = Arc::clone(&shared);
         running.heart = Some(spawn("redrive-heart", move || heart.heart.run())?);
@@ -161,7 +162,7 @@ impl Workers {
                 }
                 let slot = Arc::clone(&shared);
                 // On a failure `running` is dropped, which stops those that have started.
-                spawn("redrive-worker", move || slot.run(&request))?;
+                running.slots.push(spawn("redrive-worker", move || slot.run(&request))?);
             }
         }
         Ok(running)
@@ -203,6 +204,7 @@ pub struct RunningWorkers {
     shared: Arc<Shared>,
     queues: Vec<String>,
     heart: Option<JoinHandle<()>>,
+    slots: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for RunningWorkers {
@@ -314,13 +316,24 @@ impl RunningWorkers {
             clock.wait(&self.shared.ended, Some(until_ms));
         }
         let unfinished = self.shared.heart.give_back();
-        for &(token, class) in &unfinished {
-            self.shared.jobs.release(token, class, Work::Started);
-        }
+        let give_back = |&(token, class): &(Token, Class)| {
+            self.shared.jobs.give_back(token, class, Work::Started).is_ok()
+        };
+        // One that ends in this moment has settled its lease itself.
+        let given_back = unfinished.iter().filter(|one| give_back(one)).count();
         self.shared.heart.stop();
         // It catches nothing and holds nothing; a panic in it would have been reported already.
         let _ = heart.join();
-        Shutdown { given_back: unfinished.len() }
+        let all_ended = self.active() == 0;
+        for slot in self.slots.drain(..) {
+            // One whose handler still runs ends when that returns; the others end now, and with them
+            // their hold on the store.
+            let own = slot.thread().id() == std::thread::current().id();
+            if !own && (all_ended || slot.is_finished()) {
+                let _ = slot.join();
+            }
+        }
+        Shutdown { given_back }
     }
 }
 

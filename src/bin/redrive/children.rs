@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::process::Child;
 
 use parking_lot::Mutex;
-use redrive::JobId;
+use redrive::Token;
 
 use crate::process::{Force, Watch};
 
@@ -27,7 +27,7 @@ pub(crate) struct Children(Mutex<Running>);
 
 #[derive(Debug, Default)]
 struct Running {
-    by_job: HashMap<JobId, Entry>,
+    by_delivery: HashMap<Token, Entry>,
     /// Set once all are to be ended; what starts later is ended too.
     ending: Option<Force>,
 }
@@ -42,31 +42,31 @@ struct Entry {
 }
 
 impl Children {
-    pub(crate) fn add(&self, job: JobId, child: &Child, deadline_ms: Option<u64>) -> Watch {
+    pub(crate) fn add(&self, delivery: Token, child: &Child, deadline_ms: Option<u64>) -> Watch {
         let watch = Watch::new(child);
         let mut running = self.0.lock();
         let mut entry = Entry { watch: watch.clone(), deadline_ms, ended: None, sent: None };
         if let Some(force) = running.ending {
             entry.end(Ended::GivenBack, force);
         }
-        running.by_job.insert(job, entry);
+        running.by_delivery.insert(delivery, entry);
         watch
     }
 
     /// The command has ended and is about to be reaped. Says whether it was ended from outside.
-    pub(crate) fn remove(&self, job: JobId) -> Option<Ended> {
-        self.0.lock().by_job.remove(&job)?.ended
+    pub(crate) fn remove(&self, delivery: Token) -> Option<Ended> {
+        self.0.lock().by_delivery.remove(&delivery)?.ended
     }
 
     /// The next deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let running = self.0.lock();
-        running.by_job.values().filter_map(Entry::due_ms).min()
+        running.by_delivery.values().filter_map(Entry::due_ms).min()
     }
 
     /// Ends what has run too long.
     pub(crate) fn enforce(&self, now_ms: u64) {
-        for one in self.0.lock().by_job.values_mut() {
+        for one in self.0.lock().by_delivery.values_mut() {
             if one.due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
                 one.end(Ended::Timeout, Force::Kill);
             }
@@ -74,8 +74,8 @@ impl Children {
     }
 
     /// Ends what runs for a lease that is over.
-    pub(crate) fn lease_lost(&self, job: JobId) {
-        if let Some(one) = self.0.lock().by_job.get_mut(&job) {
+    pub(crate) fn lease_lost(&self, delivery: Token) {
+        if let Some(one) = self.0.lock().by_delivery.get_mut(&delivery) {
             one.end(Ended::LeaseLost, Force::Kill);
         }
     }
@@ -84,7 +84,7 @@ impl Children {
     pub(crate) fn end_all(&self, force: Force) {
         let mut running = self.0.lock();
         running.ending = Some(force);
-        for one in running.by_job.values_mut() {
+        for one in running.by_delivery.values_mut() {
             one.end(Ended::GivenBack, force);
         }
     }

@@ -53,7 +53,7 @@ impl Runner {
     /// Runs the command for a job, to its end.
     pub(crate) fn deliver(&self, job: &Delivery) -> Result<Completion, Failure> {
         if self.control.is_over() {
-            return self.give_back();
+            return Ok(self.give_back(Completion::give_back_unstarted()));
         }
         let (mut command, payload_inside) = self.command(job)?;
         let child = match command.spawn() {
@@ -68,7 +68,7 @@ impl Runner {
         let message = remains.message();
         match (remains.exit, remains.ended) {
             (Exit::Status(0), _) => Ok(Completion::new().result(remains.result())),
-            (_, Some(Ended::GivenBack)) => self.give_back(),
+            (_, Some(Ended::GivenBack)) => Ok(self.give_back(Completion::give_back_started())),
             (_, Some(Ended::Timeout)) => Err(Failure::ambiguous("timeout").message(message)),
             (_, Some(Ended::LeaseLost)) => Err(Failure::ambiguous("lease_lost").message(message)),
             (Exit::Status(status), None) => {
@@ -146,14 +146,14 @@ impl Runner {
         let message =
             format!("cannot run {}: {error}; no job was charged for it", program.display());
         let _ = self.control.cannot_run.set(Trouble::new(status, message));
-        self.give_back()
+        Ok(self.give_back(Completion::give_back_unstarted()))
     }
 
     /// Feeds the child, collects what it prints, waits for its end.
     fn attend(&self, job: &Delivery, mut child: Child, input: &[u8]) -> io::Result<Remains> {
         let now_ms = self.control.clock.monotonic_ms();
         let deadline_ms = self.timeout.map(|timeout| now_ms.saturating_add(whole_ms(timeout)));
-        let watch = self.control.children.add(job.id(), &child, deadline_ms);
+        let watch = self.control.children.add(job.token(), &child, deadline_ms);
         if deadline_ms.is_some() {
             self.control.changed.raise();
         }
@@ -162,7 +162,7 @@ impl Runner {
             watch.end(Force::Kill);
         }
         let waited = watch.wait(&mut child);
-        let ended = self.control.children.remove(job.id());
+        let ended = self.control.children.remove(job.token());
         let status = child.wait()?;
         waited?;
         let (stdout, stderr) = collected?;
@@ -201,10 +201,10 @@ impl Runner {
         });
     }
 
-    /// Waits until the job was given back. What is reported then is not charged: the lease is over.
-    fn give_back(&self) -> Result<Completion, Failure> {
+    /// Waits until nothing is claimed any more, so that what is given back stays there.
+    fn give_back(&self, job: Completion) -> Completion {
         self.control.hold();
-        Err(Failure::transient("given_back"))
+        job
     }
 }
 

@@ -58,8 +58,8 @@ impl Control {
             || self.output_gone.load(Ordering::Acquire)
     }
 
-    /// Holds the calling thread, and its job with it, until the job was given back: an outcome
-    /// reported before that would be charged.
+    /// Holds the calling thread, and its job with it, until nothing is claimed any more: given back
+    /// before that, the job would be claimed again at once.
     pub(crate) fn hold(&self) {
         let (done, signal) = &self.given_back;
         self.holding.fetch_add(1, Ordering::AcqRel);
@@ -71,7 +71,7 @@ impl Control {
         signal.raise();
     }
 
-    /// The jobs that were held have been given back.
+    /// Nothing is claimed any more: the jobs that were held may be given back.
     pub(crate) fn release_held(&self) {
         let (done, signal) = &self.given_back;
         done.store(true, Ordering::Release);

@@ -23,6 +23,8 @@ const LOOK_MS: u64 = 20;
 const TICK_MS: u64 = 500;
 /// From asking commands to end to making them.
 const GRACE_MS: u64 = 2_000;
+/// How long the threads that give a job back may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let jobs = store::open_existing(file, Options::new())?;
@@ -56,9 +58,10 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     };
     let watched = shift.watch(args.until_empty);
     let error = running.report().error;
-    // Gives back what is held; its threads go on only then, and find their leases gone.
-    running.shutdown(Duration::ZERO);
+    // Nothing is claimed any more: those that hold a job may give it back.
+    running.drain();
     control.release_held();
+    running.shutdown(PATIENCE);
     bar.finish_and_clear();
     if let Some(error) = error {
         return Err(error.into());
@@ -114,7 +117,7 @@ impl Shift<'_> {
             let now_ms = control.clock.monotonic_ms();
             control.children.enforce(now_ms);
             for token in self.running.report().stuck {
-                control.children.lease_lost(token.job);
+                control.children.lease_lost(token);
             }
             if control.is_giving_back() {
                 let asked_at_ms = *asked_at_ms.get_or_insert(now_ms);

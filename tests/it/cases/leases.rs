@@ -221,3 +221,60 @@ fn a_shutdown_gives_unfinished_work_back_uncharged() {
     lease.complete().unwrap();
     bench.check();
 }
+
+/// A worker that waits for its next job has no job: nothing is kept alive, stuck or given back for it.
+#[test]
+fn an_idle_worker_holds_nothing() {
+    let bench = Bench::new();
+    bench.add_with(NewJob::new("q", "k").policy(JobPolicy::new().lease(secs(4))));
+    let beats = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&beats);
+    let workers = Workers::new(&bench.jobs)
+        .queue("q", 1)
+        .handle("k", |_| Ok(Completion::new()))
+        .filter_heartbeats(move |_| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            true
+        })
+        .start()
+        .unwrap();
+    while workers.report().completed == 0 {
+        std::thread::yield_now();
+    }
+    let before = beats.load(Ordering::SeqCst);
+    for _ in 0..20 {
+        bench.advance(1);
+        bench.jobs.sweep().unwrap();
+    }
+    assert_eq!(beats.load(Ordering::SeqCst), before);
+    assert!(workers.report().stuck.is_empty());
+    assert_eq!(workers.shutdown(secs(0)).given_back, 0);
+    assert_eq!(bench.jobs.stats().unwrap().total.flow("stale_calls_refused"), 0);
+}
+
+/// A handler may give its job back: unstarted it is as if it had not been claimed, started its outcome
+/// is unknown; neither is charged.
+#[test]
+fn a_handler_gives_its_job_back() {
+    for started in [false, true] {
+        let bench = Bench::new();
+        let id = bench.add("1");
+        let (done, finished) = mpsc::channel();
+        let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |job| {
+            done.send(job.delivery()).unwrap();
+            Ok(match (job.delivery(), started) {
+                (2, _) => Completion::new(),
+                (_, true) => Completion::give_back_started(),
+                (_, false) => Completion::give_back_unstarted(),
+            })
+        });
+        let workers = workers.start().unwrap();
+        assert_eq!(finished.recv().unwrap(), 1);
+        assert_eq!(finished.recv().unwrap(), 2);
+        workers.shutdown(secs(60));
+        let total = bench.jobs.stats().unwrap().total;
+        assert_eq!((total.done, total.flow("released")), (1, 1));
+        assert!(bench.jobs.job(id).unwrap().is_none());
+        bench.check();
+    }
+}
