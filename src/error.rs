@@ -251,7 +251,14 @@ errors! {
             /// The state of that job.
             state: JobState,
         } => "key {key:?} belongs to job {owner} ({state}), whose kind or payload differs: use another key for another request";
-        /// The file knows as many queues, kinds or policies as it may.
+        /// An earlier job of the same all-or-nothing call has the key, with another request.
+        KeyConflictInCall {
+            /// The key.
+            key: String,
+            /// The place of the earlier one in the call.
+            earlier: usize,
+        } => "key {key:?} is also that of item {earlier} of this call, whose kind or payload differs: use another key for another request";
+        /// The file knows as many queues, kinds, policies or jobs as it may.
         TooMany {
             /// Of what.
             what: &'static str,

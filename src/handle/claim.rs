@@ -54,7 +54,8 @@ impl ClaimRequest {
         self
     }
 
-    /// Up to this many jobs, 1 to 100,000. All are leased from the same moment.
+    /// Up to this many jobs, 1 to 100,000, but no more once their payloads reach 16 MiB. All are leased
+    /// from the same moment.
     #[must_use]
     pub fn up_to(mut self, jobs: usize) -> Self {
         self.jobs_max = jobs;

@@ -129,9 +129,10 @@ impl Redrive {
         jobs: impl IntoIterator<Item = NewJob>,
         rule: BatchRule,
     ) -> Result<Vec<Result<Enqueued, EnqueueError>>, EnqueueError> {
-        let prepared: Vec<_> =
-            jobs.into_iter().map(|job| job.prepare(self.0.payload_bytes_max)).collect();
         let jobs_max = crate::domain::limits::BATCH_MAX;
+        let prepare = |job: NewJob| job.prepare(self.0.payload_bytes_max);
+        // One more than allowed is enough to know.
+        let prepared: Vec<_> = jobs.into_iter().take(jobs_max + 1).map(prepare).collect();
         if prepared.len() > jobs_max {
             return Err(EnqueueError::BatchTooLarge { jobs: prepared.len(), jobs_max });
         }

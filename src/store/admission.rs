@@ -23,36 +23,60 @@ pub(crate) struct Admission(Arc<RwLock<Held>>);
 
 #[derive(Debug)]
 enum Held {
-    /// What redb has written so far, in order, and the length it believes the file has.
-    Back { writes: Vec<(u64, Vec<u8>)>, len: Option<u64> },
-    /// To be written before the next access.
-    Release { writes: Vec<(u64, Vec<u8>)>, len: Option<u64> },
+    /// What redb has done so far, in order.
+    Back(Vec<Change>),
+    /// To be done before the next access.
+    Release(Vec<Change>),
     /// Nothing any more.
     Through,
 }
 
+/// One change that is held back. Syncs are kept in their places: a repair relies on what it has synced
+/// before it goes on.
+#[derive(Debug)]
+enum Change {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+    Sync,
+}
+
 impl AdmissionBackend {
     pub(crate) fn new(file: Box<dyn StorageBackend>) -> (Self, Admission) {
-        let held = Arc::new(RwLock::new(Held::Back { writes: Vec::new(), len: None }));
+        let held = Arc::new(RwLock::new(Held::Back(Vec::new())));
         (Self { file, held: Arc::clone(&held) }, Admission(held))
     }
 
-    /// Writes what is to be released.
+    /// Does what is to be released.
     fn settle(&self) -> io::Result<()> {
-        if !matches!(*self.held.read(), Held::Release { .. }) {
+        if !matches!(*self.held.read(), Held::Release(_)) {
             return Ok(());
         }
         let mut held = self.held.write();
-        if let Held::Release { writes, len } = &*held {
-            if let Some(len) = len {
-                self.file.set_len(*len)?;
-            }
-            for (offset, data) in writes {
-                self.file.write(*offset, data)?;
+        if let Held::Release(changes) = &*held {
+            for change in changes {
+                match change {
+                    Change::Write(offset, data) => self.file.write(*offset, data)?,
+                    Change::SetLen(len) => self.file.set_len(*len)?,
+                    Change::Sync => self.file.sync_data()?,
+                }
             }
             *held = Held::Through;
         }
         Ok(())
+    }
+
+    /// Holds `change` back; returns whether it did.
+    fn hold(&self, change: impl FnOnce() -> Change) -> bool {
+        if matches!(*self.held.read(), Held::Through) {
+            return false;
+        }
+        match &mut *self.held.write() {
+            Held::Back(changes) => {
+                changes.push(change());
+                true
+            }
+            Held::Release(_) | Held::Through => false,
+        }
     }
 }
 
@@ -60,8 +84,8 @@ impl Admission {
     /// The file is ours: what was held back is written at the next access, before it.
     pub(crate) fn admit(self) {
         let mut held = self.0.write();
-        if let Held::Back { writes, len } = &mut *held {
-            *held = Held::Release { writes: std::mem::take(writes), len: *len };
+        if let Held::Back(changes) = &mut *held {
+            *held = Held::Release(std::mem::take(changes));
         }
     }
 }
@@ -69,16 +93,20 @@ impl Admission {
 impl StorageBackend for AdmissionBackend {
     fn len(&self) -> io::Result<u64> {
         self.settle()?;
-        match &*self.held.read() {
-            Held::Back { len: Some(len), .. } => Ok(*len),
-            Held::Back { .. } | Held::Release { .. } | Held::Through => self.file.len(),
-        }
+        let held_len = match &*self.held.read() {
+            Held::Back(changes) => changes.iter().rev().find_map(|change| match change {
+                Change::SetLen(len) => Some(*len),
+                Change::Write(..) | Change::Sync => None,
+            }),
+            Held::Release(_) | Held::Through => None,
+        };
+        held_len.map_or_else(|| self.file.len(), Ok)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.settle()?;
         let held = self.held.read();
-        let Held::Back { writes, .. } = &*held else {
+        let Held::Back(changes) = &*held else {
             return self.file.read(offset, out);
         };
         // Past the file's real end there can only be what was written since.
@@ -88,38 +116,28 @@ impl StorageBackend for AdmissionBackend {
         if let Some(part) = out.get_mut(..available) {
             self.file.read(offset, part)?;
         }
-        for (start, data) in writes {
-            overlay(offset, out, *start, data);
+        for change in changes {
+            if let Change::Write(start, data) = change {
+                overlay(offset, out, *start, data);
+            }
         }
         Ok(())
     }
 
-    fn set_len(&self, new_len: u64) -> io::Result<()> {
+    fn set_len(&self, len: u64) -> io::Result<()> {
         self.settle()?;
-        if let Held::Back { len, .. } = &mut *self.held.write() {
-            *len = Some(new_len);
-            return Ok(());
-        }
-        self.file.set_len(new_len)
+        if self.hold(|| Change::SetLen(len)) { Ok(()) } else { self.file.set_len(len) }
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.settle()?;
-        if matches!(*self.held.read(), Held::Back { .. }) {
-            return Ok(());
-        }
-        self.file.sync_data()
+        if self.hold(|| Change::Sync) { Ok(()) } else { self.file.sync_data() }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.settle()?;
-        if matches!(*self.held.read(), Held::Through) {
-            return self.file.write(offset, data);
-        }
-        if let Held::Back { writes, .. } = &mut *self.held.write() {
-            writes.push((offset, data.to_vec()));
-        }
-        Ok(())
+        let held = self.hold(|| Change::Write(offset, data.to_vec()));
+        if held { Ok(()) } else { self.file.write(offset, data) }
     }
 
     fn close(&self) -> io::Result<()> {
@@ -192,53 +210,66 @@ fn overlay(offset: u64, out: &mut [u8], start: u64, data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use redb::backends::InMemoryBackend;
+    use parking_lot::Mutex;
 
     use super::*;
 
-    #[test]
-    fn nothing_reaches_the_file_before_admission_and_everything_after() {
-        let file = Arc::new(InMemoryBackend::new());
-        file.set_len(8).unwrap();
-        file.write(0, b"original").unwrap();
+    /// Bytes, and what was done to them.
+    #[derive(Clone, Debug, Default)]
+    struct Recorded(Arc<Mutex<(Vec<u8>, Vec<String>)>>);
 
-        #[derive(Debug)]
-        struct Shared(Arc<InMemoryBackend>);
-        impl StorageBackend for Shared {
-            fn len(&self) -> io::Result<u64> {
-                self.0.len()
-            }
-            fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-                StorageBackend::read(&*self.0, offset, out)
-            }
-            fn set_len(&self, len: u64) -> io::Result<()> {
-                self.0.set_len(len)
-            }
-            fn sync_data(&self) -> io::Result<()> {
-                self.0.sync_data()
-            }
-            fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-                StorageBackend::write(&*self.0, offset, data)
-            }
+    impl StorageBackend for Recorded {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0.lock().0.len() as u64)
         }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let offset = usize::try_from(offset).unwrap();
+            out.copy_from_slice(&self.0.lock().0[offset..offset + out.len()]);
+            Ok(())
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            let mut inner = self.0.lock();
+            inner.0.resize(usize::try_from(len).unwrap(), 0);
+            inner.1.push(format!("set_len {len}"));
+            Ok(())
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.lock().1.push("sync".into());
+            Ok(())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            let mut inner = self.0.lock();
+            let start = usize::try_from(offset).unwrap();
+            inner.0[start..start + data.len()].copy_from_slice(data);
+            inner.1.push(format!("write {offset}"));
+            Ok(())
+        }
+    }
 
-        let (backend, admission) = AdmissionBackend::new(Box::new(Shared(Arc::clone(&file))));
+    /// Nothing reaches the file before admission; then everything does, in order, syncs included (a
+    /// repair that has synced its pages before its header must have done so on the disk, too).
+    #[test]
+    fn what_is_held_back_is_done_in_order_once_admitted() {
+        let file = Recorded::default();
+        file.0.lock().0 = b"original".to_vec();
+        let (backend, admission) = AdmissionBackend::new(Box::new(file.clone()));
         let read = |offset, len| {
             let mut out = vec![0xaa; len];
             StorageBackend::read(&backend, offset, &mut out).unwrap();
             out
         };
         backend.set_len(12).unwrap();
-        StorageBackend::write(&backend, 6, b"XYZ").unwrap();
-        StorageBackend::write(&backend, 0, b"O").unwrap();
+        backend.write(6, b"XYZ").unwrap();
+        backend.sync_data().unwrap();
+        backend.write(0, b"O").unwrap();
+        backend.sync_data().unwrap();
         assert_eq!(read(0, 12), b"OriginXYZ\0\0\0");
         assert_eq!(read(7, 3), b"YZ\0");
-        let mut untouched = [0; 8];
-        StorageBackend::read(&*file, 0, &mut untouched).unwrap();
-        assert_eq!((&untouched, file.len().unwrap()), (b"original", 8));
+        let (bytes, done) = file.0.lock().clone();
+        assert_eq!((bytes.as_slice(), done.len()), (b"original".as_slice(), 0));
 
         admission.admit();
         assert_eq!(read(0, 12), b"OriginXYZ\0\0\0");
-        assert_eq!(file.len().unwrap(), 12);
+        assert_eq!(file.0.lock().1, ["set_len 12", "write 6", "sync", "write 0", "sync"]);
     }
 }

@@ -14,6 +14,7 @@ pub(super) enum Accepted {
     New(JobId),
     Duplicate(JobId, JobState, Option<Vec<u8>>),
     Conflict(String, JobId, JobState),
+    ConflictInCall(String, usize),
     BadKey,
     Withheld(usize),
 }
@@ -84,13 +85,14 @@ impl Model {
                 }
                 continue;
             }
-            let earlier = items.iter().take(place).rev();
-            let earlier = earlier
-                .filter(|other| other.queue == item.queue && other.key() == item.key())
-                .find(|_| true);
-            if earlier.is_some_and(|other| differs(other.kind, &other.payload())) {
-                let id = JobId::new(self.next);
-                refused = Some((place, Accepted::Conflict(key, id, JobState::Ready)));
+            let mut earlier = items.iter().take(place);
+            let first =
+                earlier.position(|other| other.queue == item.queue && other.key() == item.key());
+            if let Some(first) = first
+                && let Some(other) = items.get(first)
+                && differs(other.kind, &other.payload())
+            {
+                refused = Some((place, Accepted::ConflictInCall(key, first)));
                 break;
             }
         }

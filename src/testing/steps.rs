@@ -352,6 +352,9 @@ fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> 
         Err(EnqueueError::KeyConflict { key, owner, state }) => {
             Accepted::Conflict(key, owner, state)
         }
+        Err(EnqueueError::KeyConflictInCall { key, earlier }) => {
+            Accepted::ConflictInCall(key, earlier)
+        }
         Err(EnqueueError::BadName { .. }) => Accepted::BadKey,
         Err(EnqueueError::Withheld { refused }) => Accepted::Withheld(refused),
         Err(error) => return Err(text(error)),

@@ -2,6 +2,8 @@
 //! does not grow with the backlog (P15); lanes without ready jobs are known from the gauges and cost
 //! nothing.
 
+use std::collections::BTreeSet;
+
 use crate::domain::counter::Gauge;
 use crate::domain::event::{Claimant, Event};
 use crate::domain::id::{Class, QueueId};
@@ -14,6 +16,9 @@ use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
 use crate::writer::command::{Claim, Claimed, Request};
 use crate::writer::heads::{Head, Heads, Taken};
+
+/// A claim ends early when it has this many bytes of payloads in hand.
+const CLAIM_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl Batch<'_, '_> {
     /// Takes a new claim: behind those that already wait, if there are any.
@@ -55,8 +60,9 @@ impl Batch<'_, '_> {
         let Some(queue) = self.core.registry.queue_id(&request.queue) else {
             return Ok(claimed);
         };
-        let mut heads = Heads::new(self.classes(queue, request), request.jobs_max);
-        while claimed.len() < request.jobs_max {
+        let mut heads = Heads::new(self, self.classes(queue, request), request.jobs_max);
+        let mut bytes = 0;
+        while claimed.len() < request.jobs_max && bytes < CLAIM_BYTES_MAX {
             let Some(head) = self.best(queue, &mut heads)? else { break };
             let head = match head {
                 Ok(head) => head,
@@ -66,13 +72,15 @@ impl Batch<'_, '_> {
                 }
             };
             if let Some(job) = self.lease(&head, request)? {
+                bytes += job.payload.len();
                 claimed.push(job);
             }
         }
         Ok(claimed)
     }
 
-    fn classes(&self, queue: QueueId, request: &Request) -> Vec<Class> {
+    /// The classes to choose from, each once, however often its kind was named.
+    fn classes(&self, queue: QueueId, request: &Request) -> BTreeSet<Class> {
         let registry = &self.core.registry;
         match &request.kinds {
             None => registry.classes(queue).collect(),
@@ -140,6 +148,7 @@ impl Batch<'_, '_> {
         self.apply(&job, step)?;
         let now_ms = self.time.monotonic_ms;
         self.core.leases.grant(claimed.token, now_ms, lease_ms, deadline_ms);
+        self.core.granted.push(claimed.token);
         Ok(Some(claimed))
     }
 

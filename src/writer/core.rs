@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::domain::counter::Gauge;
+use crate::domain::id::Token;
 use crate::domain::job::Lane;
 use crate::domain::time::Timestamp;
 use crate::error::StorageError;
@@ -23,6 +24,8 @@ pub(super) struct Core {
     pub(super) registry: Registry,
     pub(super) books: Books,
     pub(super) leases: Arc<Leases>,
+    /// Leases granted in the batch that is being made.
+    pub(super) granted: Vec<Token>,
     /// Suspects in flight in the whole store: 0 or 1.
     pub(super) suspects: u64,
     /// Claims that found nothing, in the order in which they came.
@@ -49,6 +52,7 @@ impl Core {
             registry,
             books,
             leases: Arc::default(),
+            granted: Vec::new(),
             suspects,
             waiting: VecDeque::new(),
             next_due: first_due(rows)?,

@@ -59,8 +59,10 @@ impl Batch<'_, '_> {
         if let Err(full) = self.room([&item].into_iter()) {
             return Ok(Err(too_many(full)));
         }
-        let id = JobId::new(self.core.meta.next);
-        self.core.meta.next += 1;
+        let Some(next) = self.core.meta.next.checked_add(1) else {
+            return Ok(Err(EnqueueError::TooMany { what: "jobs", count_max: usize::MAX }));
+        };
+        let id = JobId::new(std::mem::replace(&mut self.core.meta.next, next));
         let registry = &mut self.core.registry;
         let queue = registry.intern_queue(self.rows, &item.queue)?;
         let kind = registry.intern_kind(self.rows, &item.kind)?;
@@ -155,8 +157,13 @@ impl Batch<'_, '_> {
             if registry.kind_id(&item.kind).is_none() {
                 kinds.insert(item.kind.as_str());
             }
-            let policy = item.policy.as_ref().unwrap_or(&default);
-            if registry.policy_id(policy).is_none() {
+            let own = registry.queue_id(&item.queue).map(|queue| registry.queue(queue));
+            let queue_has_one =
+                own.is_some_and(|own| own.is_ok_and(|(queue, _)| queue.policy.is_some()));
+            let policy = item.policy.as_ref().or((!queue_has_one).then_some(&default));
+            if let Some(policy) = policy
+                && registry.policy_id(policy).is_none()
+            {
                 policies.insert(policy);
             }
         }
@@ -171,21 +178,17 @@ impl Batch<'_, '_> {
         if let Err(full) = self.room(items.iter()) {
             return Ok(Some((0, too_many(full))));
         }
-        let mut within: HashMap<(&str, &str), &KeyClaim> = HashMap::new();
+        let mut within: HashMap<(&str, &str), (usize, &KeyClaim)> = HashMap::new();
         for (place, item) in items.iter().enumerate() {
             if let Some(Known { outcome: Err(error), .. }) = self.known_key(item)? {
                 return Ok(Some((place, error)));
             }
-            if let Some(claim) = &item.key {
-                let earlier = within.insert((&item.queue, &claim.key), claim);
-                if earlier.is_some_and(|earlier| earlier.hash != claim.hash) {
-                    let error = EnqueueError::KeyConflict {
-                        key: claim.key.clone(),
-                        owner: JobId::new(self.core.meta.next),
-                        state: crate::domain::job::JobState::Ready,
-                    };
-                    return Ok(Some((place, error)));
-                }
+            let Some(claim) = &item.key else { continue };
+            let (earlier, first) =
+                *within.entry((&item.queue, &claim.key)).or_insert((place, claim));
+            if first.hash != claim.hash {
+                let key = claim.key.clone();
+                return Ok(Some((place, EnqueueError::KeyConflictInCall { key, earlier })));
             }
         }
         Ok(None)

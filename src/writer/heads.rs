@@ -50,20 +50,26 @@ struct Line {
 }
 
 impl Heads {
-    pub(super) fn new(classes: Vec<Class>, jobs_max: usize) -> Self {
-        let line = |class| {
-            Lane::ALL.map(|lane| Line {
-                class,
-                lane,
-                ahead: VecDeque::new(),
-                from: Some(key::ready_lane(class, lane.number())),
-            })
-        };
-        let lines = classes.into_iter().flat_map(line).collect();
+    /// Lanes whose gauge is 0 are not looked at, so that a claim costs nothing for kinds that have
+    /// nothing ready.
+    pub(super) fn new(
+        batch: &Batch<'_, '_>,
+        classes: impl IntoIterator<Item = Class>,
+        jobs_max: usize,
+    ) -> Self {
+        let mut lines = Vec::new();
+        for class in classes {
+            for lane in Lane::ALL {
+                if batch.core.books.gauge(class, Gauge::ready(lane)) > 0 {
+                    let from = Some(key::ready_lane(class, lane.number()));
+                    lines.push(Line { class, lane, ahead: VecDeque::new(), from });
+                }
+            }
+        }
         Self { lines, read_ahead: jobs_max.min(READ_AHEAD) }
     }
 
-    /// The best head of `lane` over all classes. Lanes whose gauge is 0 are not looked at.
+    /// The best head of `lane` over all classes.
     pub(super) fn peek(
         &mut self,
         batch: &Batch<'_, '_>,
@@ -71,10 +77,7 @@ impl Heads {
     ) -> Result<Option<Place>, StorageError> {
         let mut best: Option<Place> = None;
         for (number, line) in self.lines.iter_mut().enumerate() {
-            if line.lane != lane
-                || batch.core.books.gauge(line.class, Gauge::ready(lane)) == 0
-                || !line.fill(batch, self.read_ahead)?
-            {
+            if line.lane != lane || !line.fill(batch, self.read_ahead)? {
                 continue;
             }
             if let Some((row, _)) = line.ahead.front() {

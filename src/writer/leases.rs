@@ -25,6 +25,7 @@ struct Inner {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     delivery: u32,
+    granted_ms: u64,
     lease_ms: u64,
     ends_ms: u64,
     /// Where it stands in `ends`; never after `ends_ms`.
@@ -60,6 +61,7 @@ impl Leases {
     pub(super) fn grant(&self, token: Token, now_ms: u64, lease_ms: u64, deadline_ms: Option<u64>) {
         let mut lease = Lease {
             delivery: token.delivery,
+            granted_ms: now_ms,
             lease_ms,
             ends_ms: 0,
             queued_ms: 0,
@@ -86,6 +88,24 @@ impl Leases {
             cancel_requested: lease.cancel_requested,
             deadline_passed: lease.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms),
         })
+    }
+
+    /// Starts the time of leases that are handed out now: what the commit took is not theirs to lose.
+    pub(super) fn start(&self, granted: &[Token], now_ms: u64) {
+        let mut inner = self.0.lock();
+        let Inner { by_job, ends } = &mut *inner;
+        for &token in granted {
+            let Some(lease) = by_job.get_mut(&token.job) else { continue };
+            if lease.delivery != token.delivery {
+                continue;
+            }
+            ends.remove(&(lease.queued_ms, token));
+            let late_ms = now_ms.saturating_sub(lease.granted_ms);
+            lease.deadline_ms = lease.deadline_ms.map(|ms| ms.saturating_add(late_ms));
+            lease.ends_ms = lease.capped(now_ms.saturating_add(lease.lease_ms));
+            lease.queued_ms = lease.ends_ms;
+            ends.insert((lease.queued_ms, token));
+        }
     }
 
     pub(super) fn request_cancel(&self, job: JobId) {
@@ -176,6 +196,22 @@ mod tests {
         }
         assert_eq!(leases.next_end_ms(), None);
         assert!(leases.0.lock().by_job.is_empty());
+    }
+
+    /// P4: a commit that takes longer than the lease does not cost the lease.
+    #[test]
+    fn a_lease_begins_when_it_is_handed_out() {
+        let leases = Leases::default();
+        leases.grant(token(1, 1), 0, 100, Some(250));
+        leases.start(&[token(1, 1), token(2, 1)], 1_000);
+        assert_eq!(leases.take_ended(1_099, 10), []);
+        assert_eq!(leases.heartbeat(token(1, 1), 1_099).unwrap().left_ms, 100);
+        assert_eq!(
+            leases.heartbeat(token(1, 1), 1_190).unwrap().left_ms,
+            60,
+            "the deadline moved, too"
+        );
+        assert_eq!(leases.take_ended(1_250, 10).len(), 1);
     }
 
     #[test]

@@ -157,6 +157,7 @@ struct Desk {
 #[derive(Default)]
 struct Round {
     more: bool,
+    swept: SweepReport,
     close: Option<Reply<()>>,
 }
 
@@ -236,7 +237,7 @@ impl Desk {
         let core = &mut self.core;
         let written = self.store.write(sync, |rows| {
             let mut batch = Batch::new(core, rows, time, &mut answers);
-            round.more = batch.sweep(&mut SweepReport::default())?;
+            round.more = batch.sweep(&mut round.swept)?;
             for command in commands.by_ref() {
                 run(&mut batch, command, &mut round)?;
             }
@@ -249,7 +250,8 @@ impl Desk {
             };
             Ok(end)
         });
-        let took_ms = self.clock.monotonic_ms().saturating_sub(time.monotonic_ms);
+        let answered_ms = self.clock.monotonic_ms();
+        let took_ms = answered_ms.saturating_sub(time.monotonic_ms);
         self.longest_write_ms.fetch_max(took_ms, Ordering::Relaxed);
         if let Err(cause) = written {
             let cause = cause.into_poison();
@@ -264,6 +266,8 @@ impl Desk {
         if end == End::Commit {
             self.committed(sync, time.monotonic_ms);
         }
+        let granted = std::mem::take(&mut self.core.granted);
+        self.core.leases.start(&granted, answered_ms);
         for answer in answers {
             answer(None);
         }
@@ -347,8 +351,8 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
             batch.answer_with(reply, outcome);
         }
         Command::Sweep { reply } => {
-            let mut report = SweepReport::default();
-            round.more |= batch.sweep(&mut report)?;
+            // Every batch begins with a pass; this is the report of the one before this command.
+            let report = round.swept;
             batch.answer_with(reply, Ok::<_, StorageError>(report));
         }
         Command::Look => {}

@@ -84,35 +84,48 @@ impl Batch<'_, '_> {
         Ok(ended.len() == SLICE)
     }
 
-    /// Forgets finished jobs whose time is over: one tombstone row.
+    /// Forgets finished jobs whose time is over.
     fn forget(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
         let now = self.time.now;
-        if self.core.next_tombstone.is_none_or(|until| until > now) {
-            return Ok(false);
-        }
-        let Some((name, jobs)) = tombstone::first_due(&*self.rows, now)? else {
-            self.core.next_tombstone = tombstone::next(&*self.rows)?;
-            return Ok(false);
-        };
-        match &jobs {
-            Ok(_) => self.rows.write(TableId::Tombstones, &name, None)?,
-            Err(why) => {
-                let table = TableId::Tombstones;
-                self.set_row_aside(table, &name, table, &name, why)?;
-                report.set_aside += 1;
+        let mut jobs = 0;
+        while self.core.next_tombstone.is_some_and(|until| until <= now) {
+            if jobs >= SLICE {
+                return Ok(true);
             }
+            if let Some((name, row)) = tombstone::first_due(&*self.rows, now)? {
+                jobs += 1 + self.forget_row(&name, row, report)?;
+            }
+            self.core.next_tombstone = tombstone::next(&*self.rows)?;
         }
-        for &id in jobs.iter().flatten() {
+        Ok(false)
+    }
+
+    /// Forgets the jobs of one tombstone row; returns how many it named.
+    fn forget_row(
+        &mut self,
+        name: &[u8],
+        row: Result<Vec<JobId>, StorageError>,
+        report: &mut SweepReport,
+    ) -> Result<usize, StorageError> {
+        let table = TableId::Tombstones;
+        let jobs = match row {
+            Ok(jobs) => jobs,
+            Err(why) => {
+                report.set_aside += 1;
+                return self.set_row_aside(table, name, table, name, &why).map(|()| 0);
+            }
+        };
+        self.rows.write(table, name, None)?;
+        for &id in &jobs {
             // A job that cannot be read cannot be told to be over: its row stays.
             if let Ok(job) = self.read_job(id)?
-                && forgettable(&job, now)
+                && forgettable(&job, self.time.now)
             {
                 self.remove(&job)?;
                 report.forgotten += 1;
             }
         }
-        self.core.next_tombstone = tombstone::next(&*self.rows)?;
-        Ok(self.core.next_tombstone.is_some_and(|until| until <= now))
+        Ok(jobs.len())
     }
 
     /// Recovers a slice of the leases that instances before `instance` held when they died, from

@@ -180,3 +180,22 @@ fn a_closed_store_answers_everybody() {
     assert!(matches!(late, Err(EnqueueError::Storage(error)) if error.is_closed()));
     assert!(bench.jobs.stats().unwrap_err().is_closed());
 }
+
+/// A kind named twice is one kind; an endless call ends.
+#[test]
+fn odd_requests_lose_nothing() {
+    let bench = Bench::new();
+    for payload in ["1", "2", "3"] {
+        bench.add(payload);
+    }
+    let request = ClaimRequest::new("q").kinds(["k", "k", "other", "k"]).up_to(3);
+    let leases = bench.jobs.claim(request).unwrap();
+    assert_eq!(leases.len(), 3);
+    drop(leases);
+    let endless = std::iter::repeat_with(|| NewJob::new("q", "k"));
+    let refused = bench.jobs.enqueue_many(endless, redrive::BatchRule::PerItem);
+    assert!(matches!(refused, Err(EnqueueError::BatchTooLarge { .. })));
+    bench.jobs.sweep().unwrap();
+    assert_eq!(bench.jobs.stats().unwrap().total.ready, 3);
+    bench.check();
+}
