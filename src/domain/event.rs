@@ -27,6 +27,8 @@ pub(crate) enum Event {
     Crash,
     /// Somebody asks for it not to be done.
     Cancel,
+    /// Its payload cannot be read.
+    Spoil { why: String },
 }
 
 /// Whether a job that is given back had been started.

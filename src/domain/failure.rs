@@ -10,6 +10,7 @@ use crate::domain::time::whole_ms;
 
 /// What kind of failure it was; decides, with the job's stored policy, what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FailureClass {
     /// It cannot succeed without changing the input or the code. Dead at once.

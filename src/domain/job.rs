@@ -12,6 +12,7 @@ use crate::domain::time::Timestamp;
 
 /// Which line a ready job stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Lane {
     /// Never failed in this cycle.
@@ -188,6 +189,8 @@ pub enum DeathReason {
     SnoozeBudget,
     /// It was given back more often than its policy allows.
     ReleaseBudget,
+    /// Its payload is damaged in the file: it cannot be run.
+    Damaged,
 }
 
 /// The evidence a dead job keeps (P9), beside its row and its history.

@@ -95,6 +95,10 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             };
             Ok(next.crash(lease))
         }
+        Event::Spoil { why } => {
+            let State::Ready(_) = &job.state else { return unfit(job) };
+            Ok(next.spoil(&why))
+        }
         Event::Cancel => match &job.state {
             State::Ready(_) | State::Delayed(_) => Ok(next.cancelled(vec![], None)),
             State::Leased(lease) => Ok(next.request_cancel(lease)),
@@ -327,6 +331,13 @@ impl Next<'_> {
         self.step(flows, entry)
     }
 
+    /// Nobody can run it: it goes where somebody will look at it.
+    fn spoil(mut self, why: &str) -> Step {
+        let failure = Failure::permanent("damaged").message(why);
+        self.job.state = self.dead("", "", &failure, DeathReason::Damaged);
+        self.step(vec![Flow::DiedPermanent], None)
+    }
+
     fn die(
         mut self,
         lease: &Lease,
@@ -334,21 +345,25 @@ impl Next<'_> {
         reason: DeathReason,
         entry: HistoryEntry,
     ) -> Step {
-        let Context { now, queue, kind, .. } = *self.context;
         self.note_failure();
+        self.job.state = self.dead(&lease.worker, &lease.version, failure, reason);
+        self.step(vec![Flow::died(failure.class())], Some(entry))
+    }
+
+    fn dead(&self, worker: &str, version: &str, failure: &Failure, reason: DeathReason) -> State {
+        let Context { now, queue, kind, .. } = *self.context;
         let class = failure.class();
-        self.job.state = State::Dead(Dead {
+        State::Dead(Dead {
             reason,
             class,
             code: failure.code().to_owned(),
             message: failure.text().to_owned(),
             provider_ref: failure.reference().map(str::to_owned),
-            worker: lease.worker.clone(),
-            version: lease.version.clone(),
+            worker: worker.to_owned(),
+            version: version.to_owned(),
             died_at: now,
             cause: fingerprint(queue, kind, class, failure.code(), failure.text()),
-        });
-        self.step(vec![Flow::died(class)], Some(entry))
+        })
     }
 
     /// Charges one delivery to `class`; returns how many the class has had in this cycle. An end

@@ -54,6 +54,8 @@ pub struct JobInfo {
     pub result: Option<Vec<u8>>,
     /// What happened to it, oldest first; bounded to the first 4 and the latest 28 entries.
     pub history: Vec<HistoryEntry>,
+    /// How many of the kept entries are damaged and cannot be shown.
+    pub history_unreadable: usize,
     /// How many entries were dropped between the first and the latest ones.
     pub history_dropped: u32,
 }
@@ -97,6 +99,8 @@ pub struct DeadInfo {
     /// When it died.
     pub died_at: Timestamp,
     /// Groups jobs that died of the same thing: queue, kind, class, code and normalised message.
+    /// Serialised as 16 hexadecimal digits, because JSON readers spoil large numbers.
+    #[serde(serialize_with = "as_hex")]
     pub cause: u64,
 }
 
@@ -111,6 +115,7 @@ impl JobInfo {
     pub(crate) fn of(rows: &impl Rows, job: Job) -> Result<Self, StorageError> {
         let queue = names::queue(rows, job.class.queue)?.map(|queue| queue.name);
         let kind = names::kind(rows, job.class.kind)?;
+        let kept_rows = history::read(rows, job.id)?;
         let mut info = Self {
             id: job.id,
             queue: queue.unwrap_or_default(),
@@ -130,7 +135,8 @@ impl JobInfo {
             dead: None,
             finished_at: None,
             result: None,
-            history: history::read(rows, job.id)?,
+            history_unreadable: kept_rows.rows - kept_rows.entries.len(),
+            history: kept_rows.entries,
             history_dropped: kept(job.history_next).1,
         };
         info.describe(job.state, job.first_failed_at);
@@ -175,4 +181,8 @@ impl JobInfo {
             State::Cancelled(cancelled) => self.finished_at = Some(cancelled.at),
         }
     }
+}
+
+fn as_hex<S: serde::Serializer>(cause: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{cause:016x}"))
 }

@@ -74,7 +74,7 @@ impl Redrive {
             Err(error) => {
                 // The error is the news; a close that fails as well adds nothing.
                 let _ = store.close();
-                return Err(error.into());
+                return Err(store.opening_error(error));
             }
         };
         Ok(Self(Arc::new(Inner {

@@ -88,8 +88,13 @@ pub(super) fn initialise(path: &Path, database: &Database) -> Result<(), OpenErr
             rows.count(table.id)?;
         }
         meta::write_format(rows)?;
-        let meta =
-            Meta { instance: Instance::new(0), next: 1, latest: Timestamp::default(), seed: 0 };
+        let meta = Meta {
+            instance: Instance::new(0),
+            next: 1,
+            latest: Timestamp::default(),
+            wall: Timestamp::default(),
+            seed: 0,
+        };
         meta::write(rows, &meta)?;
         Ok(End::Commit)
     });

@@ -139,6 +139,14 @@ impl Store {
         self.touched.load(Ordering::Relaxed)
     }
 
+    /// What to say when the store was let in but cannot be taken over.
+    pub(crate) fn opening_error(&self, error: StorageError) -> OpenError {
+        if error.is_corrupt() {
+            return OpenError::Damaged { path: self.path.clone(), why: error.to_string() };
+        }
+        error.into()
+    }
+
     /// The file, for messages and sizes.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -200,7 +208,14 @@ pub(crate) fn write_in(
             .map_err(|error| StorageError::internal(error.to_string()))?;
     }
     let mut rows = WriteRows::new(&transaction);
-    let end = write(&mut rows);
+    let Ok(end) = catch_unwind(AssertUnwindSafe(|| write(&mut rows))) else {
+        // Damaged pages can make the storage engine panic, and would do so again while it cleans up,
+        // which nothing could catch. The store is not written to after this; what is leaked here goes
+        // with the process.
+        std::mem::forget(rows);
+        std::mem::forget(transaction);
+        return Err(StorageError::corrupt("a panic while writing: damaged pages, or a bug"));
+    };
     drop(rows);
     match end {
         Ok(End::Commit) => transaction.commit().map_err(|error| match error {

@@ -28,9 +28,18 @@ pub(crate) fn clear(rows: &mut WriteRows<'_>, job: JobId, next: u32) -> Result<(
     Ok(())
 }
 
-/// The kept entries of one job, oldest first.
-pub(crate) fn read(rows: &impl Rows, job: JobId) -> Result<Vec<HistoryEntry>, StorageError> {
+/// The kept entries of one job.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Those that can be read, oldest first.
+    pub(crate) entries: Vec<HistoryEntry>,
+    /// All of them.
+    pub(crate) rows: usize,
+}
+
+pub(crate) fn read(rows: &impl Rows, job: JobId) -> Result<Kept, StorageError> {
     let prefix = key::job(job);
     let found = rows.range(TableId::History, &prefix, &key::after_prefix(&prefix), usize::MAX)?;
-    found.iter().map(|(_, value)| Ok(record::decode(value)?)).collect()
+    let entries = found.iter().filter_map(|(_, value)| record::decode(value).ok()).collect();
+    Ok(Kept { entries, rows: found.len() })
 }

@@ -29,6 +29,8 @@ pub(crate) struct Meta {
     pub(crate) next: u64,
     /// The latest time committed: where the timeline goes on.
     pub(crate) latest: Timestamp,
+    /// What the wall clock said then: the timeline goes on by what has passed on it since.
+    pub(crate) wall: Timestamp,
     /// Mixed into the jitter, so that two files do not keep step.
     pub(crate) seed: u64,
 }

@@ -17,7 +17,13 @@ pub(crate) mod tombstone;
 pub(crate) mod verify;
 
 use crate::error::StorageError;
-use crate::format::Damage;
+use crate::format::{Damage, DamagedRow};
+
+impl From<DamagedRow> for StorageError {
+    fn from(damage: DamagedRow) -> Self {
+        Self::corrupt(damage.to_string())
+    }
+}
 
 impl From<Damage> for StorageError {
     fn from(damage: Damage) -> Self {

@@ -42,7 +42,9 @@ pub(crate) trait Rows {
         table: TableId,
         key: &[u8],
     ) -> Result<Option<T>, StorageError> {
-        self.with(table, key, |value| Ok(record::decode(value)?))
+        self.with(table, key, |value| {
+            record::decode(value).map_err(|damage| damage.in_row(table.name(), key).into())
+        })
     }
 
     /// The first row with `from <= key < to`.
@@ -194,13 +196,18 @@ fn range_rows(
     count_max: usize,
 ) -> Result<Vec<Row>, StorageError> {
     let range = table.range::<&[u8]>(from..to).map_err(storage)?;
-    range
-        .take(count_max)
-        .map(|row| {
-            let (key, value) = row.map_err(storage)?;
-            Ok((key.value().to_vec(), value.value().to_vec()))
-        })
-        .collect()
+    let mut rows: Vec<Row> = Vec::new();
+    for row in range.take(count_max) {
+        let (key, value) = row.map_err(storage)?;
+        let key = key.value();
+        // A damaged branch page can lead anywhere, for ever: who reads in pages relies on the order.
+        let ascends = rows.last().is_none_or(|(last, _)| last.as_slice() < key);
+        if !ascends || key < from || key >= to {
+            return Err(StorageError::corrupt("a table's rows are out of order"));
+        }
+        rows.push((key.to_vec(), value.value().to_vec()));
+    }
+    Ok(rows)
 }
 
 fn not_open() -> StorageError {

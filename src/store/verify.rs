@@ -10,7 +10,7 @@ use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
 use crate::error::StorageError;
-use crate::format::{key, record};
+use crate::format::{hex, key, record};
 use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
 use crate::store::{counter, history, job as job_store, key as key_store, names};
@@ -143,7 +143,7 @@ impl<R: Rows> Check<'_, R> {
         self.counters.entry(job.class).or_default().enter(Gauge::of(&job));
         self.job_state(&job)?;
         self.job_names(&job);
-        let found = history::read(self.rows, job.id)?.len();
+        let found = history::read(self.rows, job.id)?.rows;
         let expected = kept(job.history_next).0.count();
         if found != expected {
             self.problem(TableId::History, job.id, format!("{found} entries, not {expected}"));
@@ -342,13 +342,4 @@ impl<R: Rows> Check<'_, R> {
         }
         Ok(())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

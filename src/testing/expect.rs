@@ -170,6 +170,7 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         finished_at: life.finished_at().map(time),
         result: None,
         history: kept.map(|(_, entry)| entry.clone()).collect(),
+        history_unreadable: 0,
         history_dropped: u32::try_from(dropped).unwrap_or(u32::MAX),
     };
     match &life.place {

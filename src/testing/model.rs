@@ -23,6 +23,8 @@ pub struct Model {
     seen_mono: u64,
     /// The time of the last commit.
     latest: u64,
+    /// The wall clock at that commit.
+    latest_wall: u64,
     pub(super) next: u64,
     pub(super) jobs: BTreeMap<JobId, Life>,
     /// Ids of rows that are gone.
@@ -62,6 +64,7 @@ impl Model {
             seen_wall: wall,
             seen_mono: mono,
             latest: 0,
+            latest_wall: wall,
             next: 1,
             jobs: BTreeMap::new(),
             gone: Vec::new(),
@@ -84,7 +87,7 @@ impl Model {
     pub(super) fn reopen(&mut self, wall: u64, mono: u64) {
         (self.wall, self.mono) = (wall, mono);
         (self.seen_wall, self.seen_mono) = (wall, mono);
-        self.now = wall.max(self.latest);
+        self.now = wall.max(self.latest + wall.saturating_sub(self.latest_wall));
         self.leases.clear();
         self.looks.clear();
         self.refused = 0;
@@ -184,6 +187,7 @@ impl Model {
         self.forget();
         if self.counted || self.wrote {
             self.latest = self.latest.max(self.now);
+            self.latest_wall = self.seen_wall;
         }
         (self.counted, self.wrote) = (false, false);
     }

@@ -141,6 +141,12 @@ impl<'b, 't> Batch<'b, 't> {
         counted: Option<(Class, Gauge)>,
         why: &StorageError,
     ) -> Result<(), StorageError> {
+        let elsewhere =
+            self.read_job(job)?.is_ok_and(|job| key::state(&job).as_deref() != Some(name));
+        if elsewhere {
+            // The job is counted where its own row says it is.
+            return self.set_row_aside(table, name, table, name, why);
+        }
         self.set_row_aside(table, name, TableId::Jobs, &key::job(job), why)?;
         if let Some((class, gauge)) = counted {
             self.moved(class, Some(gauge), None);
@@ -185,6 +191,7 @@ impl<'b, 't> Batch<'b, 't> {
         }
         self.core.books.flush(self.rows)?;
         self.core.meta.latest = self.core.meta.latest.max(self.time.now);
+        self.core.meta.wall = self.time.wall;
         meta::write(self.rows, &self.core.meta)?;
         Ok(true)
     }
@@ -192,6 +199,8 @@ impl<'b, 't> Batch<'b, 't> {
     /// As `finish`, for an opening: the new instance number is written whatever else there is.
     pub(super) fn take_over(&mut self) -> Result<(), StorageError> {
         if !self.finish()? {
+            self.core.meta.latest = self.core.meta.latest.max(self.time.now);
+            self.core.meta.wall = self.time.wall;
             meta::write(self.rows, &self.core.meta)?;
         }
         Ok(())

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use crate::domain::counter::Gauge;
 use crate::domain::event::{Claimant, Event};
 use crate::domain::id::{Class, QueueId};
-use crate::domain::job::{Job, Lane};
+use crate::domain::job::{Job, Lane, State};
 use crate::error::StorageError;
-use crate::format::key;
+use crate::format::{key, record};
 use crate::store::alone;
 use crate::store::job as job_store;
+use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
 use crate::writer::command::{Claim, Claimed, Request};
@@ -61,13 +62,13 @@ impl Batch<'_, '_> {
             return Ok(claimed);
         };
         let mut heads = Heads::new(self, self.classes(queue, request), request.jobs_max);
-        let mut bytes = 0;
+        let (mut bytes, mut mended) = (0, false);
         while claimed.len() < request.jobs_max && bytes < CLAIM_BYTES_MAX {
             let Some(head) = self.best(queue, &mut heads)? else { break };
             let head = match head {
                 Ok(head) => head,
                 Err((row, why)) => {
-                    self.set_row_aside(TableId::Ready, &row, TableId::Ready, &row, &why)?;
+                    mended |= self.find_again(&row, &why)?;
                     continue;
                 }
             };
@@ -75,6 +76,10 @@ impl Batch<'_, '_> {
                 bytes += job.payload.len();
                 claimed.push(job);
             }
+        }
+        if claimed.is_empty() && mended {
+            // What was mended stands in line now.
+            return self.take(request);
         }
         Ok(claimed)
     }
@@ -116,33 +121,44 @@ impl Batch<'_, '_> {
         Ok(registry.queue(queue)?.0.retry_allowed(retries, leases))
     }
 
-    /// Leases one job; `None` when its row is damaged, in which case it is set aside.
+    /// Leases one job; `None` when it cannot be: then it no longer stands here.
     fn lease(&mut self, head: &Head, request: &Request) -> Result<Option<Claimed>, StorageError> {
-        let claimant = Claimant {
-            instance: self.core.meta.instance,
-            worker: request.worker.clone(),
-            version: request.version.clone(),
-        };
-        let unfit = || StorageError::corrupt("the ready row and the job's row disagree");
-        let planned = match self.read_job(head.id)? {
-            Ok(job) if key::state(&job).as_deref() == Some(&head.row) => {
-                match (self.claim_payload(&job)?, self.plan(&job, Event::Claim(claimant))?) {
-                    (Ok(payload), Ok(step)) => Ok((job, payload, step)),
-                    (Err(error), _) => Err(error),
-                    (_, Err(_)) => Err(unfit()),
-                }
-            }
-            Ok(_) => Err(unfit()),
-            Err(error) => Err(error),
-        };
-        let (job, payload, step) = match planned {
-            Ok(planned) => planned,
+        let job = match self.read_job(head.id)? {
+            Ok(job) => job,
             Err(why) => {
                 let counted = Some((head.class, Gauge::ready(head.lane)));
                 self.set_aside(TableId::Ready, &head.row, head.id, counted, &why)?;
                 return Ok(None);
             }
         };
+        if key::state(&job).as_ref() != Some(&head.row) {
+            let why = StorageError::corrupt(format!("job {} does not stand here", job.id));
+            self.set_aside(TableId::Ready, &head.row, head.id, None, &why)?;
+            return Ok(None);
+        }
+        let claimant = Claimant {
+            instance: self.core.meta.instance,
+            worker: request.worker.clone(),
+            version: request.version.clone(),
+        };
+        let (payload, event) = match self.claim_payload(&job)? {
+            Ok(payload) => (payload, Event::Claim(claimant)),
+            Err(why) => (Vec::new(), Event::Spoil { why: why.to_string() }),
+        };
+        let step = match alone(self.plan(&job, event))? {
+            Ok(Ok(step)) => step,
+            unusable => {
+                let unfit = || StorageError::corrupt("a ready job that cannot be claimed");
+                let why = unusable.err().unwrap_or_else(unfit);
+                let counted = Some((head.class, Gauge::ready(head.lane)));
+                self.set_aside(TableId::Ready, &head.row, head.id, counted, &why)?;
+                return Ok(None);
+            }
+        };
+        if step.job.token().is_none() {
+            self.apply(&job, step)?;
+            return Ok(None);
+        }
         let claimed = self.claimed(&job, &step.job, payload, head.lane)?;
         let (lease_ms, deadline_ms) = (claimed.lease_ms, claimed.deadline_ms);
         self.apply(&job, step)?;
@@ -150,6 +166,32 @@ impl Batch<'_, '_> {
         self.core.leases.grant(claimed.token, now_ms, lease_ms, deadline_ms);
         self.core.granted.push(claimed.token);
         Ok(Some(claimed))
+    }
+
+    /// A damaged `ready` row no longer says whose it is. Its key does, by way of the jobs: the one that
+    /// stands at this place gets its row anew; returns whether there is one. A look at all jobs, for a case that should never be.
+    fn find_again(&mut self, row: &[u8], why: &StorageError) -> Result<bool, StorageError> {
+        self.set_row_aside(TableId::Ready, row, TableId::Ready, row, why)?;
+        let mut from = Vec::new();
+        loop {
+            let page = self.rows.range(TableId::Jobs, &from, &[u8::MAX; 9], 1_000)?;
+            for (_, value) in &page {
+                let Ok(job) = record::decode::<Job>(value) else { continue };
+                if matches!(job.state, State::Ready(_)) && key::state(&job).as_deref() == Some(row)
+                {
+                    let value = job_store::state_value(&job)?;
+                    self.rows.write(TableId::Ready, row, value.as_deref())?;
+                    return Ok(true);
+                }
+            }
+            match page.last() {
+                Some((last, _)) if page.len() == 1_000 => {
+                    from.clone_from(last);
+                    from.push(0);
+                }
+                _ => return Ok(false),
+            }
+        }
     }
 
     fn claim_payload(&self, job: &Job) -> Result<Result<Vec<u8>, StorageError>, StorageError> {

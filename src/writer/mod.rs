@@ -75,7 +75,7 @@ impl Writer {
         let mailbox = Arc::new(Mailbox::new());
         let poison = Arc::new(OnceLock::new());
         let longest_write_ms = Arc::new(AtomicU64::new(0));
-        let timeline = Timeline::new(&*clock, core.meta.latest);
+        let timeline = Timeline::new(&*clock, core.meta.latest, core.meta.wall);
         let mut desk = Desk {
             store,
             timeline,

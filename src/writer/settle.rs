@@ -44,14 +44,15 @@ impl Batch<'_, '_> {
             Ok(None) => return stale(None),
             Err(damage) => return Ok(Err(damage.into())),
         };
-        match self.plan(&job, event)? {
-            Ok(step) => {
+        match alone(self.plan(&job, event))? {
+            Err(damage) => Ok(Err(damage.into())),
+            Ok(Ok(step)) => {
                 let state = step.job.state.name();
                 self.apply(&job, step)?;
                 Ok(Ok(state))
             }
-            Err(Refused::Stale { current, .. }) => stale(current),
-            Err(Refused::Ended { .. } | Refused::Unfit { .. }) => stale(None),
+            Ok(Err(Refused::Stale { current, .. })) => stale(current),
+            Ok(Err(Refused::Ended { .. } | Refused::Unfit { .. })) => stale(None),
         }
     }
 
@@ -72,8 +73,9 @@ impl Batch<'_, '_> {
             Ok(job) => job,
             Err(error) => return Ok(Err(error)),
         };
-        Ok(match self.plan(&job, Event::Cancel)? {
-            Ok(step) => {
+        Ok(match alone(self.plan(&job, Event::Cancel))? {
+            Err(damage) => Err(damage.into()),
+            Ok(Ok(step)) => {
                 let requested = step.job.state.name() == JobState::Leased;
                 self.apply(&job, step)?;
                 if requested {
@@ -81,7 +83,7 @@ impl Batch<'_, '_> {
                 }
                 Ok(if requested { Cancelled::Requested } else { Cancelled::Now })
             }
-            Err(_) => Err(CancelError::WrongState { job: id, state: job.state.name() }),
+            Ok(Err(_)) => Err(CancelError::WrongState { job: id, state: job.state.name() }),
         })
     }
 

@@ -4,11 +4,12 @@
 use crate::domain::counter::Gauge;
 use crate::domain::event::Event;
 use crate::domain::id::{Class, Instance, JobId};
-use crate::domain::job::{JobState, Lane};
+use crate::domain::job::{Job, JobState, Lane};
 use crate::domain::time::Timestamp;
-use crate::domain::transition::forgettable;
+use crate::domain::transition::{Step, forgettable};
 use crate::error::StorageError;
 use crate::format::{key, record};
+use crate::store::alone;
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::store::tombstone;
@@ -40,13 +41,7 @@ impl Batch<'_, '_> {
         let rows = self.rows.range(TableId::Delayed, &[], &until, SLICE)?;
         for (name, value) in &rows {
             let (_, id) = key::read_timed(name)?;
-            let planned = match self.read_job(id)? {
-                Ok(job) if key::state(&job).as_ref() == Some(name) => {
-                    self.plan(&job, Event::Due)?.map(|step| (job, step)).map_err(|_| unfit())
-                }
-                Ok(_) => Err(unfit()),
-                Err(error) => Err(error),
-            };
+            let planned = self.planned(id, name, Event::Due)?;
             match planned {
                 Ok((job, step)) => {
                     self.apply(&job, step)?;
@@ -64,6 +59,24 @@ impl Batch<'_, '_> {
         Ok(rows.len() == SLICE)
     }
 
+    /// What `event` does to the job that an index row names, or why the row cannot be gone by.
+    fn planned(
+        &self,
+        id: JobId,
+        name: &[u8],
+        event: Event,
+    ) -> Result<Result<(Job, Step), StorageError>, StorageError> {
+        let unfit = || StorageError::corrupt("the index row and the job's row disagree");
+        match self.read_job(id)? {
+            Ok(job) if key::state(&job).as_deref() == Some(name) => {
+                let step = alone(self.plan(&job, event))?;
+                Ok(step.and_then(|step| step.map_err(|_| unfit())).map(|step| (job, step)))
+            }
+            Ok(_) => Ok(Err(unfit())),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
     /// Ends the leases that are over. Decided from stored data only, never from what handlers this
     /// process happens to have (O-03).
     fn expire(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
@@ -75,7 +88,7 @@ impl Batch<'_, '_> {
             };
             let deadline_exceeded = end.deadline_exceeded;
             let event = Event::Expire { token: end.token, deadline_exceeded };
-            if let Ok(step) = self.plan(&job, event)? {
+            if let Ok(Ok(step)) = alone(self.plan(&job, event))? {
                 report.expired += 1;
                 report.died += u64::from(step.job.state.name() == JobState::Dead);
                 self.apply(&job, step)?;
@@ -138,13 +151,7 @@ impl Batch<'_, '_> {
         let rows = self.rows.range(TableId::Leased, from, &[u8::MAX; 17], SLICE)?;
         for (name, value) in &rows {
             let (_, id): (Timestamp, JobId) = key::read_timed(name)?;
-            let planned = match self.read_job(id)? {
-                Ok(job) if key::state(&job).as_ref() == Some(name) => {
-                    self.plan(&job, Event::Crash)?.map(|step| (job, step)).map_err(|_| unfit())
-                }
-                Ok(_) => Err(unfit()),
-                Err(error) => Err(error),
-            };
+            let planned = self.planned(id, name, Event::Crash)?;
             match planned {
                 Ok((job, step)) => {
                     report.expired += 1;
@@ -165,8 +172,4 @@ impl Batch<'_, '_> {
             next
         }))
     }
-}
-
-fn unfit() -> StorageError {
-    StorageError::corrupt("the index row and the job's row disagree")
 }

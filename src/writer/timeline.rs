@@ -18,6 +18,8 @@ pub(super) struct Timeline {
 pub(super) struct Reading {
     /// The store's time.
     pub(super) now: Timestamp,
+    /// The wall clock.
+    pub(super) wall: Timestamp,
     pub(super) monotonic_ms: u64,
     /// How far the wall clock has run ahead of the monotonic one since the last look; 0 when it
     /// has not jumped forward.
@@ -25,10 +27,12 @@ pub(super) struct Reading {
 }
 
 impl Timeline {
-    /// Goes on from the latest committed time, or from the wall clock if that is later.
-    pub(super) fn new(clock: &dyn Clock, latest: Timestamp) -> Self {
-        let wall = clock.wall();
-        Self { now: wall.max(latest), wall, monotonic_ms: clock.monotonic_ms() }
+    /// Goes on from the wall clock, or, where that lies behind, from the latest committed time by as
+    /// much as the wall clock has moved on since it was committed (at `wall_then`).
+    pub(super) fn new(clock: &dyn Clock, latest: Timestamp, wall_then: Timestamp) -> Self {
+        let (wall, monotonic_ms) = together(clock);
+        let now = wall.max(latest.plus_ms(wall.ms_since(wall_then)));
+        Self { now, wall, monotonic_ms }
     }
 
     /// When the timeline will be at `at`, unless the wall clock jumps: counted from the last look, so
@@ -45,7 +49,7 @@ impl Timeline {
         self.wall = wall;
         self.monotonic_ms = monotonic_ms;
         let jump_ms = if ahead_ms > JUMP_MS { ahead_ms } else { 0 };
-        Reading { now: self.now, monotonic_ms, jump_ms }
+        Reading { now: self.now, wall, monotonic_ms, jump_ms }
     }
 }
 
@@ -78,7 +82,7 @@ mod tests {
     #[test]
     fn a_wait_is_counted_from_the_look_that_it_is_based_on() {
         let clock = ManualClock::new();
-        let mut timeline = Timeline::new(&*clock, Timestamp::default());
+        let mut timeline = Timeline::new(&*clock, Timestamp::default(), Timestamp::default());
         let due = timeline.read(&*clock).now.plus_ms(1_000);
         clock.advance(Duration::from_millis(900));
         assert_eq!(timeline.monotonic_ms_of(due), 1_000);
@@ -88,7 +92,7 @@ mod tests {
     fn the_timeline_never_goes_back_and_never_stands_still() {
         let clock = ManualClock::new();
         let latest = clock.wall().plus_ms(5_000);
-        let mut timeline = Timeline::new(&*clock, latest);
+        let mut timeline = Timeline::new(&*clock, latest, clock.wall());
         clock.jump_wall_back(Duration::from_secs(3_600));
         clock.advance(Duration::from_millis(10));
         let reading = timeline.read(&*clock);
@@ -125,9 +129,26 @@ mod tests {
     #[test]
     fn time_that_passes_while_the_clocks_are_read_is_no_jump() {
         let clock = Slow { clock: ManualClock::new(), delays: AtomicBool::new(false) };
-        let mut timeline = Timeline::new(&clock, Timestamp::default());
+        let mut timeline = Timeline::new(&clock, Timestamp::default(), Timestamp::default());
         clock.delays.store(true, Ordering::SeqCst);
         assert_eq!(timeline.read(&clock).jump_ms, 0);
         assert_eq!(timeline.read(&clock).jump_ms, 0);
+    }
+
+    /// P13: after a clock that was once a day ahead and was corrected, time goes on over openings that
+    /// last a moment each.
+    #[test]
+    fn the_timeline_goes_on_over_restarts_when_it_is_ahead() {
+        let clock = ManualClock::new();
+        let mut latest = clock.wall().plus_ms(86_400_000);
+        let mut wall_then = latest;
+        let start = latest;
+        for _ in 0..4 {
+            let mut timeline = Timeline::new(&*clock, latest, wall_then);
+            let reading = timeline.read(&*clock);
+            (latest, wall_then) = (reading.now, reading.wall);
+            clock.advance(Duration::from_secs(1));
+        }
+        assert_eq!(latest, start.plus_ms(3_000));
     }
 }

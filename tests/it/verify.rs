@@ -233,3 +233,83 @@ fn p_14_damaged_lease_rows_do_not_stop_the_recovery() {
     assert_eq!(jobs.job(id).unwrap().unwrap().state, JobState::Ready);
     check(&jobs);
 }
+
+/// P9, P14: a job whose payload is damaged is dead, with its evidence; its neighbours run, and the books
+/// balance whatever is done to it afterwards.
+#[test]
+fn p_14_a_damaged_payload_makes_its_job_dead() {
+    let bench = Bench::new();
+    let ids = [1, 2].map(|_| bench.add_with(NewJob::new("q", "k").bytes(vec![7; 5_000])));
+    bench.jobs.clone().close().unwrap();
+    let first = ids[0].get().to_be_bytes();
+    let cut = |key: &[u8], value: &[u8]| {
+        Some(if key == first { value[..100].to_vec() } else { value.to_vec() })
+    };
+    tamper(&bench.path, "redrive/payloads", cut, &[]);
+    let jobs = Redrive::open(&bench.path).unwrap();
+    let lease = jobs.claim(ClaimRequest::new("q").up_to(2)).unwrap().remove(0);
+    assert_eq!(lease.id(), ids[1]);
+    lease.release().unwrap();
+    let dead = jobs.job(ids[0]).unwrap().unwrap().dead.unwrap();
+    assert_eq!(dead.reason, redrive::DeathReason::Damaged);
+    jobs.discard(ids[0]).unwrap();
+    jobs.claim(ClaimRequest::new("q")).unwrap().remove(0).complete().unwrap();
+    assert_eq!(jobs.stats().unwrap().total.residual, 0);
+    check(&jobs);
+}
+
+/// P14: an index row that is damaged, or stands where no job does, hides no job.
+#[test]
+fn p_14_damaged_ready_rows_hide_no_job() {
+    let bench = Bench::new();
+    let ids = [bench.add("1"), bench.add("2")];
+    bench.claim_one().snooze(secs(0)).unwrap();
+    bench.jobs.clone().close().unwrap();
+    // A second row for the first job, at the front of the line.
+    let stray = |rows: &redb::Database| {
+        let transaction = rows.begin_write().unwrap();
+        {
+            let definition = TableDefinition::<&[u8], &[u8]>::new("redrive/ready");
+            let mut ready = transaction.open_table(definition).unwrap();
+            let (mut key, value) = {
+                let (key, value) = ready.last().unwrap().unwrap();
+                (key.value().to_vec(), value.value().to_vec())
+            };
+            let last = key.len() - 1;
+            key[last] = 0;
+            ready.insert(key.as_slice(), value.as_slice()).unwrap();
+        }
+        transaction.commit().unwrap();
+    };
+    stray(&redb::Database::open(&bench.path).unwrap());
+    let jobs = Redrive::open(&bench.path).unwrap();
+    let leases = jobs.claim(ClaimRequest::new("q").up_to(5)).unwrap();
+    let found: Vec<_> = leases.iter().map(redrive::Lease::id).collect();
+    assert_eq!(found, [ids[1], ids[0]]);
+    for lease in leases {
+        lease.release().unwrap();
+    }
+    jobs.close().unwrap();
+
+    tamper(&bench.path, "redrive/ready", |_, _| Some(vec![1, 2, 3]), &[]);
+    let jobs = Redrive::open(&bench.path).unwrap();
+    for lease in jobs.claim(ClaimRequest::new("q").up_to(5)).unwrap() {
+        lease.complete().unwrap();
+    }
+    let total = jobs.stats().unwrap().total;
+    assert_eq!((total.done, total.ready, total.residual), (2, 0, 0));
+    check(&jobs);
+}
+
+/// P9, P14: a damaged history row costs its job that entry, and is named.
+#[test]
+fn p_14_a_damaged_history_row_is_one_entry_less() {
+    let bench = store();
+    tamper(&bench.path, "redrive/history", |_, value| Some(value[1..].to_vec()), &[]);
+    let jobs = Redrive::open(&bench.path).unwrap();
+    let report = jobs.verify().unwrap();
+    assert!(report.problems.iter().any(|problem| problem.table == "redrive/history"), "{report:?}");
+    let page = jobs.dead_page(None, None, 10).unwrap().unwrap();
+    let job = &page.jobs[0];
+    assert_eq!((job.history.len(), job.history_unreadable, job.state), (0, 1, JobState::Dead));
+}

@@ -158,6 +158,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("deadline passes", Event::Expire { token, deadline_exceeded: true }),
         ("process dies", Event::Crash),
         ("cancel", Event::Cancel),
+        ("payload is damaged", Event::Spoil { why: "checksum".into() }),
     ]
 }
 
