@@ -49,7 +49,7 @@ The command:
   job ends with the command: what processes it leaves behind print is read for one more second.
 
 Signals:
-  The first SIGINT (Ctrl-C) or SIGTERM drains: nothing new is started, what runs may finish. The
+  The first SIGINT (Ctrl-C), SIGTERM or SIGHUP drains: nothing new is started, what runs may finish. The
   second gives back: commands get SIGTERM, two seconds later SIGKILL, and their jobs return to the
   queue uncharged. Commands run in process groups of their own, so a Ctrl-C reaches only redrive.
   Killed by SIGKILL and started again, it goes on where it was; a command that was running then may

@@ -56,14 +56,23 @@ impl Runner {
             return Ok(self.give_back(Completion::give_back_unstarted()));
         }
         let (mut command, payload_inside) = self.command(job)?;
-        let child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => return self.not_started(&error),
+        let child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                // Not the job's fault: it keeps its lease until others have ended.
+                Err(error) if is_shortage(&error) => {
+                    if self.control.wait_for_room() {
+                        return Ok(self.give_back(Completion::give_back_unstarted()));
+                    }
+                }
+                Err(error) => return self.not_started(&error),
+            }
         };
         let input = if payload_inside { &[] } else { job.payload() };
         let mut remains = self
             .attend(job, child, input)
-            .map_err(|error| Failure::transient("not_attended").message(error.to_string()))?;
+            // It was running: it may have done its work.
+            .map_err(|error| Failure::ambiguous("not_attended").message(error.to_string()))?;
         self.pass_on(job, &mut remains);
         let message = remains.message();
         match (remains.exit, remains.ended) {
@@ -186,7 +195,8 @@ impl Runner {
                 && let Err(error) = stdout.pass_on(&mut io::stdout().lock())
             {
                 if error.kind() != ErrorKind::BrokenPipe {
-                    output::note(format_args!("redrive: cannot pass on an output: {error}"));
+                    let message = format!("cannot pass on the output of job {}: {error}", job.id());
+                    let _ = self.control.cannot_run.set(Trouble::new(Status::Io, message));
                 }
                 self.control.output_gone.store(true, Ordering::Release);
                 self.control.changed.raise();
@@ -206,6 +216,12 @@ impl Runner {
         self.control.hold();
         job
     }
+}
+
+/// The system is out of something that it will have again: open files (24, 23), processes (11), memory
+/// (12).
+fn is_shortage(error: &io::Error) -> bool {
+    cfg!(unix) && matches!(error.raw_os_error(), Some(11 | 12 | 23 | 24))
 }
 
 impl Remains {

@@ -58,6 +58,14 @@ impl Control {
             || self.output_gone.load(Ordering::Acquire)
     }
 
+    /// Waits a moment for other commands to end; returns whether none is to be started any more.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        const MOMENT_MS: u64 = 100;
+        let until_ms = self.clock.monotonic_ms().saturating_add(MOMENT_MS);
+        self.clock.wait(&Signal::new(), Some(until_ms));
+        self.is_draining()
+    }
+
     /// Holds the calling thread, and its job with it, until nothing is claimed any more: given back
     /// before that, the job would be claimed again at once.
     pub(crate) fn hold(&self) {

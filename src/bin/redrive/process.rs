@@ -33,7 +33,7 @@ mod system {
 
     use rustix::io::Errno;
     use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
 
     use super::{Exit, Force};
@@ -88,9 +88,9 @@ mod system {
         Ok(OsString::from_vec(bytes))
     }
 
-    /// Calls `on_signal` for each SIGINT and SIGTERM, from a thread of its own.
+    /// Calls `on_signal` for each SIGHUP, SIGINT and SIGTERM, from a thread of its own.
     pub(crate) fn listen(on_signal: impl Fn() + Send + 'static) -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         let listen = move || signals.forever().for_each(|_| on_signal());
         let thread = std::thread::Builder::new().name("redrive-signals".into());
         thread.spawn(listen).map(drop)

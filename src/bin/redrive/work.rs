@@ -30,6 +30,7 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let jobs = store::open_existing(file, Options::new())?;
     let before = store::known_queue(&jobs, &args.queue)?;
     let died_before = died(&jobs.stats()?.total).saturating_sub(jobs.recovered().died);
+    let set_aside_before = jobs.stats()?.set_aside.saturating_sub(jobs.recovered().set_aside);
     let control = Arc::new(Control::new());
     listen(&control)?;
     let bar = bar(&before.counts);
@@ -67,7 +68,9 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
         return Err(error.into());
     }
     watched?;
-    let died = died(&jobs.stats()?.total).saturating_sub(died_before);
+    let stats = jobs.stats()?;
+    let died = died(&stats.total).saturating_sub(died_before);
+    let set_aside = stats.set_aside.saturating_sub(set_aside_before);
     let after = store::known_queue(&jobs, &args.queue)?;
     summarise(&before, &after, died);
     jobs.close()?;
@@ -76,6 +79,11 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     }
     Ok(if control.is_giving_back() {
         Status::GivenBack
+    } else if set_aside > 0 {
+        output::note(format_args!(
+            "redrive: {set_aside} damaged rows were set aside; see `redrive verify`"
+        ));
+        Status::BadNews
     } else if died > 0 {
         Status::BadNews
     } else {

@@ -231,3 +231,66 @@ fn help_says_what_braces_do_in_a_shell() {
     let run = Program::new().run("work --help");
     assert!(run.text().contains("quoting is your business"), "{run:?}");
 }
+
+/// P12: a shortage of the program's own (here: open files) is no job's fault. Jobs wait with their
+/// leases until others have ended.
+#[test]
+fn a_shortage_of_open_files_charges_no_job() {
+    let program = Program::new();
+    let lines: String = (0..100).map(|n| format!("{n}\n")).collect();
+    program.enqueue("q", &lines);
+    let redrive = env!("CARGO_BIN_EXE_redrive");
+    let file = program.path("jobs.redb");
+    let script = format!(
+        "ulimit -n 40; exec '{redrive}' -f '{}' work --queue q --jobs 64 --until-empty -- true",
+        file.display()
+    );
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((program.count("done"), program.count("dead")), (100, 0));
+    assert_eq!((program.flow("retried_transient"), program.flow("claimed")), (0, 100));
+}
+
+/// An output that cannot be written is an error, not the end of the work.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_cannot_be_written_is_told() {
+    let program = Program::new();
+    program.enqueue("q", "1\n2\n3\n");
+    let redrive = env!("CARGO_BIN_EXE_redrive");
+    let file = program.path("jobs.redb");
+    let script = format!(
+        "exec '{redrive}' -f '{}' work --queue q --until-empty -- echo {{}} > /dev/full",
+        file.display()
+    );
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    assert_eq!(program.flow("retried_transient"), 0);
+}
+
+/// P8: a command that could not be started has done nothing, also under a policy that quarantines what
+/// may have happened.
+#[test]
+fn a_command_that_is_not_there_leaves_its_jobs_as_they_were() {
+    let program = Program::new();
+    program.run_with("enqueue --queue q --lines --on-unknown quarantine", &[], b"1\n2\n");
+    let run = program.work("--jobs 2", &["no-such-command-anywhere", "{}"]);
+    assert_eq!(run.status, 127, "{run:?}");
+    assert_eq!((program.count("ready"), program.count("dead")), (2, 0));
+    for job in [1, 2] {
+        let job = program.json(&format!("job {job} --json"));
+        assert_eq!((&job["outcome_unknown"], &job["attempts"]), (&json!(false), &json!(0)));
+    }
+}
+
+/// P3: while one slot waits for its next job, a retry of the job it had before runs undisturbed in
+/// another slot.
+#[test]
+fn an_idle_slot_does_not_end_the_command_of_another() {
+    let program = Program::new();
+    program.run_with("enqueue --queue q --lines --lease 1s --retry-wait 100ms", &[], b"1\n");
+    let script = "if [ $REDRIVE_DELIVERY = 1 ]; then exit 1; fi; sleep 2; echo done";
+    let run = program.work("--jobs 2", &["sh", "-c", script]);
+    assert_eq!((run.status, run.text()), (0, "done\n"), "{run:?}");
+    assert_eq!(program.flow("claimed"), 2);
+}
