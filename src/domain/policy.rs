@@ -101,7 +101,7 @@ impl JobPolicy {
     }
 
     /// The total of charged deliveries in one cycle, whatever the mix of classes. Also lowers every
-    /// class budget that was above it. At least 1.
+    /// class budget that was above it, that of crashes too: a total of 1 means at most one start. At least 1.
     #[must_use]
     pub fn max_deliveries(mut self, deliveries: u32) -> Self {
         let deliveries = deliveries.max(1);

@@ -20,7 +20,7 @@ impl Queue {
     }
 
     /// Whether one more retry may be leased, with `retries` of `leases` already held by retries.
-    /// A queue with no leases at all may always start one.
+    /// The first retry is always allowed, unless the share is 0.
     pub(crate) fn retry_allowed(&self, retries: u64, leases: u64) -> bool {
         let share = u64::from(self.retry_share_percent);
         (retries + 1) * 100 <= share * (leases + 1) || (retries == 0 && share > 0)

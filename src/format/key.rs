@@ -117,7 +117,7 @@ pub(crate) fn read_job(bytes: &[u8]) -> Result<JobId, Damage> {
     Ok(JobId::new(id))
 }
 
-/// Reads time and id of a `delayed`, `leased` or `expiries` row.
+/// Reads time and id of a `delayed`, `leased` or `tombstones` row.
 pub(crate) fn read_timed(bytes: &[u8]) -> Result<(Timestamp, JobId), Damage> {
     let (at, rest) = take_u64(bytes)?;
     let (id, rest) = take_u64(rest)?;

@@ -241,8 +241,8 @@ impl Redrive {
     }
 
     /// Reads everything and compares: indexes, keys, payloads, history and counters against the job
-    /// rows. Takes time in proportion to the file, memory in proportion to nothing, and keeps old
-    /// pages from being reused while it runs.
+    /// rows. Takes time in proportion to the file, constant memory, and keeps old pages from being
+    /// reused while it runs.
     ///
     /// # Errors
     ///

@@ -58,7 +58,11 @@ pub struct Counts {
     pub delayed_retry: u64,
     /// Of the ready and leased ones, those that were in flight when the process died.
     pub suspects: u64,
-    /// What has happened, ever, by name.
+    /// What has happened, ever, by name: `enqueued`, `duplicates_suppressed`, `key_conflicts`, `claimed`,
+    /// `completed`, `retried_transient`, `retried_throttled`, `retried_ambiguous`, `lease_expired`,
+    /// `crashed`, `snoozed`, `released`, `died_permanent`, `died_transient`, `died_throttled`,
+    /// `died_ambiguous`, `died_crashed`, `cancel_requested`, `cancelled`, `discarded`,
+    /// `stale_calls_refused`, `damaged_rows_set_aside`.
     pub flows: BTreeMap<&'static str, u64>,
     /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
     pub residual: i64,

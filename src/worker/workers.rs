@@ -35,13 +35,15 @@ const THREADS_MAX: usize = 1_024;
 /// # let dir = tempfile::tempdir()?;
 /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
 /// use std::time::Duration;
-/// use redrive::{Completion, NewJob, Workers};
+/// use redrive::{Completion, Failure, NewJob, Workers};
 ///
 /// jobs.enqueue(NewJob::new("mail", "welcome").bytes("ada@example.org"))?;
 /// let workers = Workers::new(&jobs)
 ///     .queue("mail", 4)
 ///     .handle("welcome", |job| {
-///         let address = std::str::from_utf8(job.payload())?;
+///         // An error passed on with `?` is transient; this one will not go away.
+///         let address = std::str::from_utf8(job.payload())
+///             .map_err(|error| Failure::permanent("E_UTF8").message(error.to_string()))?;
 ///         Ok(Completion::new().result(format!("sent to {address}")))
 ///     })
 ///     .start()?;
@@ -290,8 +292,7 @@ impl RunningWorkers {
         let _ = self.shared.jobs.writer().tell(Command::Look);
     }
 
-    /// Handlers that have not returned yet, after a [`drain`](Self::drain) how many there are to
-    /// wait for.
+    /// Worker threads that have not ended. Before a [`drain`](Self::drain) that is all of them.
     #[must_use]
     pub fn active(&self) -> u64 {
         self.shared.active.load(Ordering::Acquire)

@@ -45,9 +45,8 @@ pub enum Durability {
     /// It is: what was acknowledged survives a power cut (P1). The default.
     #[default]
     Immediate,
-    /// It may not be yet: what was acknowledged survives the death of the process's callers but a
-    /// crash of the process or the machine can take back up to the last `flush_every_ms`
-    /// milliseconds, always as a whole suffix of commits.
+    /// It may not be yet. A crash of the process or of the machine can take back what was acknowledged
+    /// in the last `flush_every_ms` milliseconds: always the latest commits, never one from between.
     Deferred {
         /// The longest time between two flushes, in milliseconds.
         flush_every_ms: u64,
