@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
 use crate::domain::history::kept;
 use crate::domain::id::{Class, JobId};
-use crate::domain::job::{Job, Payload};
+use crate::domain::job::{Job, Payload, State};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
@@ -64,6 +64,8 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
         policies: names::policies(rows)?,
         queues: names::queues(rows)?.len(),
         kinds: names::kinds(rows)?.len(),
+        finished: 0,
+        buried: 0,
         counters: BTreeMap::new(),
         report: VerifyReport::default(),
     };
@@ -75,6 +77,10 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     check.each(TableId::Payloads, Check::payload_row)?;
     check.each(TableId::History, Check::history_row)?;
     check.each(TableId::Tombstones, Check::tombstone_row)?;
+    if check.finished != check.buried {
+        let what = format!("name {} of {} finished jobs", check.buried, check.finished);
+        check.problem(TableId::Tombstones, "all", what);
+    }
     check.counters()?;
     check.report.set_aside = rows.count(TableId::Damaged)?;
     Ok(check.report)
@@ -86,6 +92,9 @@ struct Check<'r, R> {
     policies: Vec<JobPolicy>,
     queues: usize,
     kinds: usize,
+    /// Finished jobs that have a row, and how many jobs the tombstones name: each once.
+    finished: u64,
+    buried: u64,
     /// Recomputed gauges.
     counters: BTreeMap<Class, Counters>,
     report: VerifyReport,
@@ -141,6 +150,7 @@ impl<R: Rows> Check<'_, R> {
             self.problem(TableId::Jobs, hex(name), format!("holds job {}", job.id));
         }
         self.counters.entry(job.class).or_default().enter(Gauge::of(&job));
+        self.finished += u64::from(job.state.tombstone().is_some());
         self.job_state(&job)?;
         self.job_names(&job);
         let found = history::read(self.rows, job.id)?.rows;
@@ -190,7 +200,16 @@ impl<R: Rows> Check<'_, R> {
             }
             return;
         };
-        if holds_key(job, policy, self.now) {
+        if !holds_key(job, policy, self.now) {
+            // A finished one's key goes with its row; a dead one's went when it died.
+            let freed = matches!(job.state, State::Dead(_));
+            if freed
+                && matches!(key_store::owner(self.rows, class.queue, &claim.key), Ok(Some(owner)) if owner == job.id)
+            {
+                let row = format!("{:?}", claim.key);
+                self.problem(TableId::Keys, row, format!("still owned by job {}", job.id));
+            }
+        } else {
             match key_store::owner(self.rows, class.queue, &claim.key) {
                 Ok(Some(owner)) if owner == job.id => {}
                 Ok(owner) => self.problem(
@@ -283,6 +302,7 @@ impl<R: Rows> Check<'_, R> {
         match record::decode::<Vec<JobId>>(value) {
             Ok(ids) => {
                 for id in ids {
+                    self.buried += 1;
                     if let Some(job) = self.read_job(TableId::Tombstones, id)
                         && job.state.tombstone().is_none()
                     {

@@ -96,6 +96,8 @@ impl Model {
         for id in held {
             self.end(id, &Ending::Crashed);
         }
+        // An opening always commits: its number, and the time.
+        self.wrote = true;
         self.commit();
     }
 
