@@ -172,7 +172,8 @@ macro_rules! errors {
 }
 
 errors! {
-    /// Opening failed. The file, if there is one, was not changed.
+    /// Opening failed. A file that is not ours, or that is found damaged or newer before it is let in, was
+    /// not changed; damage that is met while taking the store over may come after a repair has written.
     OpenError {
         /// Another process, or another handle of this one, has it open.
         InUse {
@@ -211,7 +212,7 @@ errors! {
             path: PathBuf,
             /// What was found.
             why: String,
-        } => "{} is damaged ({why}): restore it from a backup; it was left as it is", path.display();
+        } => "{} is damaged ({why}): restore it from a backup", path.display();
         /// An option has a value that cannot be used.
         BadOption {
             /// Which one.

@@ -141,6 +141,30 @@ impl CrashDisk {
         state.image(operation.saturating_add(in_flight), survival)
     }
 
+    /// The disk as a process finds it that comes after one that was killed (without a power cut) in the
+    /// middle of change number `operation`: everything is there to be read, and what was not synced can
+    /// still be lost. Recorded, with the unsynced changes as the first of the recording.
+    #[must_use]
+    pub fn killed_at(&self, operation: usize) -> Self {
+        let state = self.0.lock();
+        let changes = operation.saturating_add(1).min(state.log.len());
+        let done: Vec<Change> = state.log.iter().take(changes).cloned().collect();
+        let synced = done.iter().rposition(|change| matches!(change, Change::Sync));
+        let unsynced = synced.map_or(0, |sync| sync + 1);
+        let log: Vec<Change> = done.into_iter().skip(unsynced).collect();
+        let mut base = state.base.clone();
+        for change in state.log.iter().take(unsynced) {
+            change.apply(&mut base, |_| true);
+        }
+        let mut live = base.clone();
+        for change in &log {
+            change.apply(&mut live, |_| true);
+        }
+        let operations = u64::try_from(log.len()).unwrap_or(u64::MAX);
+        let state = State { base, live, log, recording: true, operations, cut_at: None };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
     /// How many of the changes since the recording began, up to number `operation`, were syncs.
     #[must_use]
     pub fn syncs_before(&self, operation: usize) -> usize {

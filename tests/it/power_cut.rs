@@ -133,6 +133,26 @@ fn a_second_cut_during_the_recovery_loses_nothing_either() {
     });
 }
 
+/// The process is killed, another one opens the store, and while it recovers the power goes: what the
+/// dead one had written without a sync was readable then and is gone now.
+#[test]
+fn a_cut_after_a_kill_loses_nothing_either() {
+    let recording = Recording::new(Durability::Immediate);
+    let cuts = thinned(recording.cuts(), 17);
+    in_two_threads(&cuts, |cut| {
+        let disk = recording.disk.killed_at(usize::try_from(cut).expect("small"));
+        let inherited = disk.operations();
+        recording.check(&disk, cut, "after the kill");
+        for again in (inherited..disk.operations()).step_by(2) {
+            let place = usize::try_from(again).expect("small");
+            for survival in [Survival::Nothing, Survival::Some(again), Survival::Torn(again)] {
+                let left = CrashDisk::from_image(disk.image_at(place, survival));
+                recording.check(&left, cut, &format!("cut in change {again}, {survival:?}"));
+            }
+        }
+    });
+}
+
 /// The recording looks back at cuts that never happened; real ones end the calls in flight, and
 /// leave no less.
 #[test]
