@@ -5,6 +5,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub(crate) mod arrival;
 pub(crate) mod blob;
 pub(crate) mod cause;
 pub(crate) mod counter;
@@ -14,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod id;
 pub(crate) mod job;
 pub(crate) mod key;
+pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod policy;
 pub(crate) mod queue;

@@ -53,6 +53,23 @@ pub(crate) enum Refused {
     Unfit { state: JobState },
 }
 
+impl Refused {
+    /// The state the job is in.
+    pub(crate) const fn state(self) -> JobState {
+        match self {
+            Self::Stale { state, .. } | Self::Ended { state } | Self::Unfit { state } => state,
+        }
+    }
+}
+
+/// Whether the job may be removed for good, evidence and all: only a dead one, and only when asked.
+pub(crate) fn discard(job: &Job) -> Result<(), Refused> {
+    let State::Dead(_) = &job.state else {
+        return Err(Refused::Unfit { state: job.state.name() });
+    };
+    Ok(())
+}
+
 /// Applies `event` to `job`.
 pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Step, Refused> {
     let next = Next { job: job.clone(), context };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
@@ -15,7 +16,7 @@ use crate::domain::time::{Timestamp, whole_ms};
 use crate::error::{ClaimError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::redrive::Redrive;
-use crate::writer::command::{Claim, Claimed, Command, How, Settle, Start};
+use crate::writer::command::{Claim, Claimed, Command, How, Settle};
 use crate::writer::reply::{Pending, reply};
 
 /// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::limits::KEY_BYTES_MAX;
@@ -13,7 +14,7 @@ use crate::domain::policy::JobPolicy;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::error::EnqueueError;
 use crate::handle::{check_name, check_text};
-use crate::writer::command::{Prepared, Start};
+use crate::writer::command::Prepared;
 
 /// A job to be enqueued: a queue, a kind, a payload, and what else is to be said about it.
 ///

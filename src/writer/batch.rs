@@ -114,13 +114,16 @@ impl<'b, 't> Batch<'b, 't> {
     }
 
     /// Writes a job that did not exist before.
-    pub(super) fn insert(&mut self, job: &Job, policy: &JobPolicy) -> Result<(), StorageError> {
-        let held = Held { job, holds_key: holds_key(job, policy, self.time.now) };
+    pub(super) fn insert(&mut self, arrived: Step, policy: &JobPolicy) -> Result<(), StorageError> {
+        let Step { job, flows, history: _ } = arrived;
+        let held = Held { job: &job, holds_key: holds_key(&job, policy, self.time.now) };
         job_store::replace(self.rows, None, Some(held))?;
-        self.moved(job.class, None, Some(Gauge::of(job)));
-        self.core.books.count(job.class, Flow::Enqueued);
+        self.moved(job.class, None, Some(Gauge::of(&job)));
+        for flow in flows {
+            self.core.books.count(job.class, flow);
+        }
         self.core.registry.note_class(job.class);
-        self.note(job);
+        self.note(&job);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
@@ -89,14 +90,6 @@ pub(crate) struct Prepared {
     pub(crate) priority: u8,
     pub(crate) start: Start,
     pub(crate) policy: Option<JobPolicy>,
-}
-
-/// When a job may first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    Now,
-    AfterMs(u64),
-    At(Timestamp),
 }
 
 /// What became of an enqueue.

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::domain::arrival::Arrival;
 use crate::domain::blob::Blob;
 use crate::domain::counter::Flow;
 use crate::domain::id::{Class, JobId, QueueId};
-use crate::domain::job::{Cycle, Delayed, Done, Job, Lane, Payload, Ready, State};
+use crate::domain::job::{Done, Job, Payload, State};
 use crate::domain::key::KeyClaim;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::policy::JobPolicy;
-use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
 use crate::error::{EnqueueError, StorageError};
 use crate::store::alone;
 use crate::store::{job as job_store, key as key_store};
 use crate::writer::batch::Batch;
-use crate::writer::command::{BatchRule, Enqueue, Enqueued, Prepared, Start};
+use crate::writer::command::{BatchRule, Enqueue, Enqueued, Prepared};
 use crate::writer::registry::Full;
 
 type Outcome = Result<Enqueued, EnqueueError>;
@@ -75,23 +75,16 @@ impl Batch<'_, '_> {
         };
         let rules = std::sync::Arc::clone(registry.policy(policy)?);
         let payload = self.payload(id, item.payload)?;
-        let job = Job {
+        let arrival = Arrival {
             id,
             class: Class { queue, kind },
             policy,
             priority: item.priority,
             key: item.key,
             payload,
-            enqueued_at: self.time.now,
-            deliveries: 0,
-            redrives: 0,
-            first_failed_at: None,
-            unknown: false,
-            cycle: Cycle::default(),
-            history_next: 0,
-            state: first_state(id, item.start, self.time.now),
+            start: item.start,
         };
-        self.insert(&job, &rules)?;
+        self.insert(arrival.enqueue(self.time.now), &rules)?;
         Ok(Ok(Enqueued::New(id)))
     }
 
@@ -192,21 +185,6 @@ impl Batch<'_, '_> {
             }
         }
         Ok(None)
-    }
-}
-
-/// Ready in the order of ids, or delayed.
-fn first_state(id: JobId, start: Start, now: Timestamp) -> State {
-    let lane = Lane::Fresh;
-    let due = match start {
-        Start::Now => now,
-        Start::AfterMs(ms) => now.plus_ms(ms),
-        Start::At(at) => at,
-    };
-    if due > now {
-        State::Delayed(Delayed { lane, due })
-    } else {
-        State::Ready(Ready { lane, seq: id.get(), since: now })
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use parking_lot::Mutex;
 
 use crate::domain::id::{JobId, Token};
+use crate::domain::lease::LeaseTime;
 
 #[derive(Default)]
 pub(crate) struct Leases(Mutex<Inner>);
@@ -25,13 +26,9 @@ struct Inner {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     delivery: u32,
-    granted_ms: u64,
-    lease_ms: u64,
-    ends_ms: u64,
-    /// Where it stands in `ends`; never after `ends_ms`.
+    time: LeaseTime,
+    /// Where it stands in `ends`; never after its end.
     queued_ms: u64,
-    /// The hard deadline of the delivery: no extension past it.
-    deadline_ms: Option<u64>,
     cancel_requested: bool,
 }
 
@@ -50,28 +47,14 @@ pub(crate) struct Ended {
     pub(crate) deadline_exceeded: bool,
 }
 
-impl Lease {
-    fn capped(&self, ends_ms: u64) -> u64 {
-        self.deadline_ms.map_or(ends_ms, |deadline_ms| ends_ms.min(deadline_ms))
-    }
-}
-
 impl Leases {
     /// A new lease of `lease_ms` from `now_ms`, whose delivery may take `deadline_ms` in all.
     pub(super) fn grant(&self, token: Token, now_ms: u64, lease_ms: u64, deadline_ms: Option<u64>) {
-        let mut lease = Lease {
-            delivery: token.delivery,
-            granted_ms: now_ms,
-            lease_ms,
-            ends_ms: 0,
-            queued_ms: 0,
-            deadline_ms: deadline_ms.map(|ms| now_ms.saturating_add(ms)),
-            cancel_requested: false,
-        };
-        lease.ends_ms = lease.capped(now_ms.saturating_add(lease_ms));
-        lease.queued_ms = lease.ends_ms;
+        let time = LeaseTime::new(now_ms, lease_ms, deadline_ms);
+        let queued_ms = time.ends_ms();
+        let lease = Lease { delivery: token.delivery, time, queued_ms, cancel_requested: false };
         let mut inner = self.0.lock();
-        inner.ends.insert((lease.queued_ms, token));
+        inner.ends.insert((queued_ms, token));
         inner.by_job.insert(token.job, lease);
     }
 
@@ -82,11 +65,11 @@ impl Leases {
         if lease.delivery != token.delivery {
             return None;
         }
-        lease.ends_ms = lease.ends_ms.max(lease.capped(now_ms.saturating_add(lease.lease_ms)));
+        lease.time = lease.time.extended(now_ms);
         Some(Beat {
-            left_ms: lease.ends_ms.saturating_sub(now_ms),
+            left_ms: lease.time.ends_ms().saturating_sub(now_ms),
             cancel_requested: lease.cancel_requested,
-            deadline_passed: lease.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms),
+            deadline_passed: lease.time.deadline_passed(now_ms),
         })
     }
 
@@ -100,10 +83,8 @@ impl Leases {
                 continue;
             }
             ends.remove(&(lease.queued_ms, token));
-            let late_ms = now_ms.saturating_sub(lease.granted_ms);
-            lease.deadline_ms = lease.deadline_ms.map(|ms| ms.saturating_add(late_ms));
-            lease.ends_ms = lease.capped(now_ms.saturating_add(lease.lease_ms));
-            lease.queued_ms = lease.ends_ms;
+            lease.time = lease.time.started(now_ms);
+            lease.queued_ms = lease.time.ends_ms();
             ends.insert((lease.queued_ms, token));
         }
     }
@@ -135,12 +116,12 @@ impl Leases {
         {
             ends.pop_first();
             let Some(lease) = by_job.get_mut(&token.job) else { continue };
-            if lease.ends_ms > now_ms {
-                lease.queued_ms = lease.ends_ms;
+            if !lease.time.has_ended(now_ms) {
+                lease.queued_ms = lease.time.ends_ms();
                 ends.insert((lease.queued_ms, token));
                 continue;
             }
-            let deadline_exceeded = lease.deadline_ms.is_some_and(|ms| ms <= now_ms);
+            let deadline_exceeded = lease.time.deadline_passed(now_ms);
             by_job.remove(&token.job);
             ended.push(Ended { token, deadline_exceeded });
         }
@@ -153,9 +134,8 @@ impl Leases {
         let Inner { by_job, ends } = &mut *inner;
         ends.clear();
         for (&job, lease) in by_job {
-            let grace_ms = lease.ends_ms.min(now_ms.saturating_add(lease.lease_ms / 2));
-            lease.ends_ms = lease.ends_ms.saturating_sub(jump_ms).max(grace_ms);
-            lease.queued_ms = lease.ends_ms;
+            lease.time = lease.time.jumped(jump_ms, now_ms);
+            lease.queued_ms = lease.time.ends_ms();
             ends.insert((lease.queued_ms, Token { job, delivery: lease.delivery }));
         }
     }

@@ -3,14 +3,14 @@
 use crate::domain::counter::Flow;
 use crate::domain::event::Event;
 use crate::domain::id::{JobId, Token};
-use crate::domain::job::{Job, JobState, State};
+use crate::domain::job::{Job, JobState};
 use crate::domain::policy::JobPolicy;
-use crate::domain::transition::Refused;
+use crate::domain::transition::{Refused, discard};
 use crate::error::{CancelError, QueueError, SettleError, StorageError};
 use crate::store::alone;
 use crate::store::job as job_store;
 use crate::writer::batch::Batch;
-use crate::writer::command::{Cancelled, How, QueueSettings, Settle, Start};
+use crate::writer::command::{Cancelled, How, QueueSettings, Settle};
 
 impl Batch<'_, '_> {
     /// Settles the lease, and serves the claim that came with it in the same commit.
@@ -20,9 +20,7 @@ impl Batch<'_, '_> {
         let event = match how {
             How::Complete { result } => Event::Complete { token, result },
             How::Fail(failure) => Event::Fail { token, failure },
-            How::Snooze(Start::Now) => Event::Snooze { token, until: now },
-            How::Snooze(Start::AfterMs(ms)) => Event::Snooze { token, until: now.plus_ms(ms) },
-            How::Snooze(Start::At(until)) => Event::Snooze { token, until },
+            How::Snooze(start) => Event::Snooze { token, until: start.from(now) },
             How::Release(work) => Event::Release { token, work },
         };
         let outcome = self.settled(token, event)?;
@@ -93,8 +91,8 @@ impl Batch<'_, '_> {
             Ok(job) => job,
             Err(error) => return Ok(Err(error)),
         };
-        if !matches!(job.state, State::Dead(_)) {
-            return Ok(Err(CancelError::WrongState { job: id, state: job.state.name() }));
+        if let Err(refused) = discard(&job) {
+            return Ok(Err(CancelError::WrongState { job: id, state: refused.state() }));
         }
         self.remove(&job)?;
         self.core.books.count(job.class, Flow::Discarded);

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::arrival::{Arrival, Start};
 use crate::domain::id::{Class, Instance, JobId, KindId, PolicyId, QueueId};
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::schedule::Schedule;
@@ -38,6 +39,18 @@ fn job(state: State) -> Job {
         cycle: Cycle::default(),
         history_next: 2,
         state,
+    }
+}
+
+fn arrival(start: Start) -> Arrival {
+    Arrival {
+        id: JobId::new(SEQ),
+        class: Class { queue: QueueId::new(0), kind: KindId::new(0) },
+        policy: PolicyId::new(0),
+        priority: 100,
+        key: None,
+        payload: Payload::Inline(Blob(Vec::new())),
+        start,
     }
 }
 
@@ -204,12 +217,24 @@ fn transitions_are_as_reviewed() {
         "Every state (with the situations in which an event ends differently) and every event.\n\
          Written by a test of src/domain/transition.rs; `REDRIVE_BLESS=1 cargo test transitions`.\n",
     );
+    let _ = write!(table, "\nnew\n");
+    for (name, start) in [
+        ("enqueue", Start::Now),
+        ("enqueue with a delay", Start::AfterMs(5_000)),
+        ("enqueue for an instant past", Start::At(Timestamp::from_millis(1))),
+        ("enqueue for the last instant", Start::AfterMs(u64::MAX)),
+    ] {
+        let step = arrival(start).enqueue(NOW);
+        let _ = writeln!(table, "    {name:<26} -> {}", describe(&Ok(step)));
+    }
     for (situation, job, policy) in situations() {
         let _ = write!(table, "\n{situation}\n");
         for (name, event) in events() {
             let outcome = step(&job, event, &context(&policy));
             let _ = writeln!(table, "    {name:<26} -> {}", describe(&outcome));
         }
+        let discarded = if discard(&job).is_ok() { "gone; counts discarded" } else { "refused" };
+        let _ = writeln!(table, "    {:<26} -> {discarded}", "discard");
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/transitions.txt");
     if std::env::var_os("REDRIVE_BLESS").is_some() {
