@@ -10,12 +10,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Signal;
+use crate::domain::arrival::Start;
 use crate::domain::failure::Failure;
 use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::lease::{Lease, completion};
 use crate::handle::redrive::Redrive;
-use crate::worker::completion::Completion;
+use crate::worker::completion::{Completion, Instead};
 use crate::worker::delivery::Delivery;
 use crate::worker::heart::Heart;
 use crate::writer::command::{How, StopFlag};
@@ -107,7 +108,7 @@ impl Shared {
             How::Snooze(_) | How::Release(_) => None,
         };
         // What was just given back is not what to claim next.
-        let goes_on = counter.is_some() && !self.stop.is_set();
+        let goes_on = !matches!(how, How::Release(_)) && !self.stop.is_set();
         let (settled, claiming) = if goes_on {
             let (settled, claiming) =
                 lease.ask_to_settle_then_claim(how, request.clone()).settled();
@@ -142,8 +143,11 @@ impl Shared {
 /// What a handler's outcome asks the store for.
 fn how(outcome: Result<Completion, Failure>) -> How {
     match outcome {
-        Ok(Completion { given_back: Some(work), .. }) => How::Release(work),
-        Ok(Completion { result, given_back: None }) => completion(result).unwrap_or_else(|error| {
+        Ok(Completion { instead: Some(Instead::GiveBack(work)), .. }) => How::Release(work),
+        Ok(Completion { instead: Some(Instead::SnoozeMs(ms)), .. }) => {
+            How::Snooze(Start::AfterMs(ms))
+        }
+        Ok(Completion { result, instead: None }) => completion(result).unwrap_or_else(|error| {
             How::Fail(Failure::permanent("result_too_large").message(error.to_string()))
         }),
         Err(failure) => How::Fail(failure),

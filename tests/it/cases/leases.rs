@@ -278,3 +278,29 @@ fn a_handler_gives_its_job_back() {
         bench.check();
     }
 }
+
+/// A handler may put its job off: uncharged, and it runs when the time has come.
+#[test]
+fn a_handler_snoozes_its_job() {
+    let bench = Bench::new();
+    let id = bench.add("1");
+    let (done, finished) = mpsc::channel();
+    let workers = Workers::new(&bench.jobs).queue("q", 1).handle("k", move |job| {
+        done.send(job.attempt()).unwrap();
+        Ok(match job.delivery() {
+            1 => Completion::snooze(secs(60)),
+            _ => Completion::new(),
+        })
+    });
+    let workers = workers.start().unwrap();
+    assert_eq!(finished.recv().unwrap(), 1);
+    while bench.jobs.job(id).unwrap().unwrap().state != JobState::Delayed {
+        std::thread::yield_now();
+    }
+    bench.advance(60);
+    assert_eq!(finished.recv().unwrap(), 1, "the first attempt still");
+    workers.shutdown(secs(60));
+    let total = bench.jobs.stats().unwrap().total;
+    assert_eq!((total.done, total.flow("snoozed")), (1, 1));
+    bench.check();
+}
