@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use redrive::{Options, QueueStats, Redrive};
+use redrive::{Clock, OpenError, Options, QueueStats, Redrive, Signal, SystemClock};
 
 use crate::exit::{Status, Trouble};
 use crate::output;
@@ -26,7 +26,7 @@ pub(crate) fn open_existing(path: &Path, options: Options) -> Result<Redrive, Tr
 
 /// Opens a store, or creates it.
 pub(crate) fn open(path: &Path, options: Options) -> Result<Redrive, Trouble> {
-    let jobs = options.open(path)?;
+    let jobs = open_patiently(path, &options)?;
     let recovered = jobs.recovered();
     if recovered.expired > 0 {
         output::note(format_args!(
@@ -39,6 +39,22 @@ pub(crate) fn open(path: &Path, options: Options) -> Result<Redrive, Trouble> {
         ));
     }
     Ok(jobs)
+}
+
+/// A process that was killed while it started a command can leave its lock with that command until the
+/// command's program is loaded: a file that is in use is asked for again for a moment.
+fn open_patiently(path: &Path, options: &Options) -> Result<Redrive, OpenError> {
+    const PATIENCE_MS: u64 = 1_000;
+    const PAUSE_MS: u64 = 20;
+    let clock = SystemClock::new();
+    loop {
+        let opened = options.clone().open(path);
+        let now_ms = clock.monotonic_ms();
+        if !matches!(opened, Err(OpenError::InUse { .. })) || now_ms >= PATIENCE_MS {
+            return opened;
+        }
+        clock.wait(&Signal::new(), Some(now_ms + PAUSE_MS));
+    }
 }
 
 /// The counts of a queue that must exist: one comes into being with its first job.
