@@ -172,8 +172,9 @@ macro_rules! errors {
 }
 
 errors! {
-    /// Opening failed. A file that is not ours, or that is found damaged or newer before it is let in, was
-    /// not changed; damage that is met while taking the store over may come after a repair has written.
+    /// Opening failed. A file that is not ours, newer or damaged was not changed, also where the damage
+    /// shows only while the store is taken over (one exception: after the first 1,000 leases of a process
+    /// that died).
     OpenError {
         /// Another process, or another handle of this one, has it open.
         InUse {

@@ -75,7 +75,7 @@ fn open(file: Memory, check_integrity: bool) -> Result<Redrive, OpenError> {
 }
 
 /// A store with a job in every state, closed in good order: the same bytes every time.
-fn sound() -> &'static [u8] {
+pub(crate) fn sound() -> &'static [u8] {
     static SOUND: OnceLock<Vec<u8>> = OnceLock::new();
     SOUND.get_or_init(|| {
         let file = Memory::default();

@@ -12,21 +12,22 @@ use redb::{BackendError, StorageBackend};
 
 /// The backend handed to redb.
 #[derive(Debug)]
-pub(crate) struct AdmissionBackend {
-    file: Box<dyn StorageBackend>,
-    held: Arc<RwLock<Held>>,
-}
+pub(crate) struct AdmissionBackend(Arc<Gate>);
 
 /// Lets the held writes through, once the file is known to be ours.
 #[derive(Debug)]
-pub(crate) struct Admission(Arc<RwLock<Held>>);
+pub(crate) struct Admission(Arc<Gate>);
+
+#[derive(Debug)]
+struct Gate {
+    file: Box<dyn StorageBackend>,
+    held: RwLock<Held>,
+}
 
 #[derive(Debug)]
 enum Held {
     /// What redb has done so far, in order.
     Back(Vec<Change>),
-    /// To be done before the next access.
-    Release(Vec<Change>),
     /// Nothing any more.
     Through,
 }
@@ -42,79 +43,77 @@ enum Change {
 
 impl AdmissionBackend {
     pub(crate) fn new(file: Box<dyn StorageBackend>) -> (Self, Admission) {
-        let held = Arc::new(RwLock::new(Held::Back(Vec::new())));
-        (Self { file, held: Arc::clone(&held) }, Admission(held))
+        let gate = Arc::new(Gate { file, held: RwLock::new(Held::Back(Vec::new())) });
+        (Self(Arc::clone(&gate)), Admission(gate))
     }
 
-    /// Does what is to be released.
-    fn settle(&self) -> io::Result<()> {
-        if !matches!(*self.held.read(), Held::Release(_)) {
-            return Ok(());
-        }
-        let mut held = self.held.write();
-        if let Held::Release(changes) = &*held {
-            for change in changes {
-                match change {
-                    Change::Write(offset, data) => self.file.write(*offset, data)?,
-                    Change::SetLen(len) => self.file.set_len(*len)?,
-                    Change::Sync => self.file.sync_data()?,
-                }
-            }
-            *held = Held::Through;
-        }
-        Ok(())
+    fn file(&self) -> &dyn StorageBackend {
+        &*self.0.file
     }
 
     /// Holds `change` back; returns whether it did.
     fn hold(&self, change: impl FnOnce() -> Change) -> bool {
-        if matches!(*self.held.read(), Held::Through) {
+        if matches!(*self.0.held.read(), Held::Through) {
             return false;
         }
-        match &mut *self.held.write() {
+        match &mut *self.0.held.write() {
             Held::Back(changes) => {
                 changes.push(change());
                 true
             }
-            Held::Release(_) | Held::Through => false,
+            Held::Through => false,
         }
     }
 }
 
 impl Admission {
-    /// The file is ours: what was held back is written at the next access, before it.
-    pub(crate) fn admit(self) {
-        let mut held = self.0.write();
+    /// The file is ours: what was held back is written now, in its order, and nothing is held back
+    /// any more.
+    ///
+    /// # Errors
+    ///
+    /// The first that the file gives. It is then as after a crash in the middle, and whatever redb
+    /// writes after that goes on being held back, so that it stays so.
+    pub(crate) fn admit(self) -> io::Result<()> {
+        let Gate { file, held } = &*self.0;
+        let mut held = held.write();
         if let Held::Back(changes) = &mut *held {
-            *held = Held::Release(std::mem::take(changes));
+            for change in std::mem::take(changes) {
+                match change {
+                    Change::Write(offset, data) => file.write(offset, &data)?,
+                    Change::SetLen(len) => file.set_len(len)?,
+                    Change::Sync => file.sync_data()?,
+                }
+            }
         }
+        *held = Held::Through;
+        Ok(())
     }
 }
 
 impl StorageBackend for AdmissionBackend {
     fn len(&self) -> io::Result<u64> {
-        self.settle()?;
-        let held_len = match &*self.held.read() {
+        let held_len = match &*self.0.held.read() {
             Held::Back(changes) => changes.iter().rev().find_map(|change| match change {
                 Change::SetLen(len) => Some(*len),
                 Change::Write(..) | Change::Sync => None,
             }),
-            Held::Release(_) | Held::Through => None,
+            Held::Through => None,
         };
-        held_len.map_or_else(|| self.file.len(), Ok)
+        held_len.map_or_else(|| self.file().len(), Ok)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.settle()?;
-        let held = self.held.read();
+        let held = self.0.held.read();
         let Held::Back(changes) = &*held else {
-            return self.file.read(offset, out);
+            return self.file().read(offset, out);
         };
         // Past the file's real end there can only be what was written since.
-        let available = self.file.len()?.saturating_sub(offset);
+        let available = self.file().len()?.saturating_sub(offset);
         let available = usize::try_from(available).unwrap_or(usize::MAX).min(out.len());
         out.fill(0);
         if let Some(part) = out.get_mut(..available) {
-            self.file.read(offset, part)?;
+            self.file().read(offset, part)?;
         }
         for change in changes {
             if let Change::Write(start, data) = change {
@@ -125,24 +124,20 @@ impl StorageBackend for AdmissionBackend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.settle()?;
-        if self.hold(|| Change::SetLen(len)) { Ok(()) } else { self.file.set_len(len) }
+        if self.hold(|| Change::SetLen(len)) { Ok(()) } else { self.file().set_len(len) }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.settle()?;
-        if self.hold(|| Change::Sync) { Ok(()) } else { self.file.sync_data() }
+        if self.hold(|| Change::Sync) { Ok(()) } else { self.file().sync_data() }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.settle()?;
         let held = self.hold(|| Change::Write(offset, data.to_vec()));
-        if held { Ok(()) } else { self.file.write(offset, data) }
+        if held { Ok(()) } else { self.file().write(offset, data) }
     }
 
     fn close(&self) -> io::Result<()> {
-        self.settle()?;
-        self.file.close()
+        self.file().close()
     }
 
     fn try_lock_range(
@@ -150,7 +145,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<bool, BackendError> {
-        self.file.try_lock_range(start, end)
+        self.file().try_lock_range(start, end)
     }
 
     fn try_lock_shared_range(
@@ -158,7 +153,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<bool, BackendError> {
-        self.file.try_lock_shared_range(start, end)
+        self.file().try_lock_shared_range(start, end)
     }
 
     fn lock_range(
@@ -166,7 +161,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<(), BackendError> {
-        self.file.lock_range(start, end)
+        self.file().lock_range(start, end)
     }
 
     fn lock_shared_range(
@@ -174,7 +169,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.file().lock_shared_range(start, end)
     }
 
     fn unlock_range(
@@ -182,7 +177,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<(), BackendError> {
-        self.file.unlock_range(start, end)
+        self.file().unlock_range(start, end)
     }
 
     fn query_lock_range(
@@ -190,7 +185,7 @@ impl StorageBackend for AdmissionBackend {
         start: std::ops::Bound<u64>,
         end: std::ops::Bound<u64>,
     ) -> Result<bool, BackendError> {
-        self.file.query_lock_range(start, end)
+        self.file().query_lock_range(start, end)
     }
 }
 
@@ -268,7 +263,7 @@ mod tests {
         let (bytes, done) = file.0.lock().clone();
         assert_eq!((bytes.as_slice(), done.len()), (b"original".as_slice(), 0));
 
-        admission.admit();
+        admission.admit().unwrap();
         assert_eq!(read(0, 12), b"OriginXYZ\0\0\0");
         assert_eq!(file.0.lock().1, ["set_len 12", "write 6", "sync", "write 0", "sync"]);
     }

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::backends::FileBackend;
 use redb::{
     CommitError, Database, DatabaseError, ReadableDatabase, StorageBackend, TransactionError,
 };
 
 use crate::error::{OpenError, StorageError};
-use crate::store::admission::AdmissionBackend;
+use crate::store::admission::{Admission, AdmissionBackend};
 use crate::store::create;
 use crate::store::meta::{self, FORMAT_VERSION, Format};
 use crate::store::rows::{Snapshot, WriteRows, storage};
@@ -48,6 +48,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Store {
     database: RwLock<Option<Database>>,
+    /// Until the store has been taken over.
+    admission: Mutex<Option<Admission>>,
     path: PathBuf,
     touched: AtomicU64,
 }
@@ -87,14 +89,14 @@ impl Store {
             return Self::admit(path, backend, settings);
         }
         let (backend, admission) = AdmissionBackend::new(backend);
-        admission.admit();
+        admission.admit().map_err(|error| io(path, &error))?;
         let database = open_database(path, backend, settings)?;
         create::initialise(path, &database)?;
-        Ok(Self::new(database, path))
+        Ok(Self::new(database, None, path))
     }
 
-    /// Lets the file in only when it says that it is a store of a version we read; until then
-    /// nothing is written to it.
+    /// Opens the file if it says that it is a store of a version we read. Nothing is written to it
+    /// before [`Self::let_in`].
     fn admit(
         path: &Path,
         backend: Box<dyn StorageBackend>,
@@ -108,10 +110,7 @@ impl Store {
         })?;
         let path = path.to_owned();
         match format {
-            Format::Version(FORMAT_VERSION) => {
-                admission.admit();
-                Ok(Self::new(database, &path))
-            }
+            Format::Version(FORMAT_VERSION) => Ok(Self::new(database, Some(admission), &path)),
             Format::Version(found) if found > FORMAT_VERSION => {
                 Err(OpenError::Newer { path, found, supported: FORMAT_VERSION })
             }
@@ -125,9 +124,10 @@ impl Store {
         }
     }
 
-    fn new(database: Database, path: &Path) -> Self {
+    fn new(database: Database, admission: Option<Admission>, path: &Path) -> Self {
         Self {
             database: RwLock::new(Some(database)),
+            admission: Mutex::new(admission),
             path: path.to_owned(),
             touched: AtomicU64::new(0),
         }
@@ -139,7 +139,15 @@ impl Store {
         self.touched.load(Ordering::Relaxed)
     }
 
-    /// What to say when the store was let in but cannot be taken over.
+    /// Writes what was held back so far. Called once the store has been taken over, so that damage
+    /// that is met while doing so leaves the file as it was.
+    pub(crate) fn let_in(&self) -> Result<(), StorageError> {
+        let admission = self.admission.lock().take();
+        admission
+            .map_or(Ok(()), |admission| admission.admit().map_err(|error| io(&self.path, &error)))
+    }
+
+    /// What to say when the store cannot be taken over.
     pub(crate) fn opening_error(&self, error: StorageError) -> OpenError {
         if error.is_corrupt() {
             return OpenError::Damaged { path: self.path.clone(), why: error.to_string() };

@@ -326,6 +326,9 @@ impl Desk {
                 batch.take_over()?;
                 Ok(End::Commit)
             })?;
+            // Damage that the first slice meets leaves the file untouched. Later slices, if a process died
+            // with more than a slice of leases, are not held in memory with it.
+            self.store.let_in()?;
         }
         Ok(report)
     }

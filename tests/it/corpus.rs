@@ -38,3 +38,16 @@ fn a_damaged_file_is_refused_and_left_alone_or_honest_about_itself() {
 fn operations_do_what_the_model_says() {
     replay("engine_ops", redrive::testing::run_ops_from_bytes);
 }
+
+/// Damage in any page, met before or while the store is taken over: refused with the file as it was, or
+/// let in and honest about itself (P14).
+#[test]
+fn damage_in_any_page_is_refused_with_the_file_untouched_or_told() {
+    let pages = open_file::sound().len() / 4_096;
+    for page in 0..pages {
+        for place in [5, 70, 1_000] {
+            let place = u32::try_from(page * 4_096 + place).unwrap().to_be_bytes();
+            open_file::check(&[4, place[1], place[2], place[3], 0xff]);
+        }
+    }
+}
