@@ -11,6 +11,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::history::HistoryEntry;
 use crate::domain::id::{Class, Instance, JobId};
 use crate::domain::job::{Job, Lane, Ready};
+use crate::domain::pause::Stop;
 use crate::domain::policy::JobPolicy;
 use crate::domain::queue::Queue;
 use crate::domain::time::Timestamp;
@@ -39,6 +40,7 @@ fn records(bytes: &[u8]) {
     one::<JobPolicy>(bytes);
     one::<Meta>(bytes);
     one::<Queue>(bytes);
+    one::<Stop>(bytes);
     one::<String>(bytes);
     one::<Vec<JobId>>(bytes);
     one::<(JobId, Timestamp)>(bytes);

@@ -21,11 +21,12 @@ pub use domain::failure::{Failure, FailureClass};
 pub use domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
 pub use domain::id::{JobId, Token};
 pub use domain::job::{DeathReason, JobState, Lane};
+pub use domain::pause::{Hold, Scope};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use error::{
-    BadName, CancelError, ClaimError, EnqueueError, OpenError, QueueError, SettleError,
+    BadName, CancelError, ClaimError, EnqueueError, OpenError, PauseError, QueueError, SettleError,
     StorageError, WorkersError,
 };
 pub use handle::claim::ClaimRequest;
@@ -34,6 +35,7 @@ pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::new_job::NewJob;
 pub use handle::options::Options;
+pub use handle::pause::{Pause, Paused};
 pub use handle::queue::QueuePolicy;
 pub use handle::redrive::Redrive;
 pub use handle::stats::{Counts, QueueStats, Stats};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::limits::{CODE_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, cut};
+use crate::domain::pause::Hold;
 use crate::domain::time::whole_ms;
 
 /// What kind of failure it was; decides, with the job's stored policy, what happens next.
@@ -70,6 +71,7 @@ pub struct Failure {
     message: String,
     provider_ref: Option<String>,
     retry_after_ms: Option<u64>,
+    hold: Option<Hold>,
 }
 
 impl Failure {
@@ -105,6 +107,7 @@ impl Failure {
             message: String::new(),
             provider_ref: None,
             retry_after_ms: None,
+            hold: None,
         }
     }
 
@@ -130,6 +133,23 @@ impl Failure {
         self
     }
 
+    /// Holds back not only this job but its class or its whole queue until the time given with
+    /// [`retry_after`](Self::retry_after), at most 1 h: what the other side limits is rarely one job.
+    /// Jobs that run go on; nothing is claimed meanwhile, also after a restart. Only a throttled
+    /// failure with a `retry_after` holds; of two holds the one that ends later counts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redrive::{Failure, Hold};
+    ///
+    /// let failure = Failure::throttled("429").retry_after(Duration::from_secs(30)).hold(Hold::Class);
+    /// ```
+    #[must_use]
+    pub fn hold(mut self, hold: Hold) -> Self {
+        self.hold = Some(hold);
+        self
+    }
+
     /// The failure's class.
     #[must_use]
     pub const fn class(&self) -> FailureClass {
@@ -148,6 +168,10 @@ impl Failure {
 
     pub(crate) fn reference(&self) -> Option<&str> {
         self.provider_ref.as_deref()
+    }
+
+    pub(crate) const fn holds(&self) -> Option<Hold> {
+        self.hold
     }
 
     pub(crate) const fn retry_after_ms(&self) -> Option<u64> {

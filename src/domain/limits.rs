@@ -34,6 +34,10 @@ pub(crate) const BATCH_MAX: usize = 100_000;
 pub(crate) const LEASE_MS_MIN: u64 = 10;
 /// Longest lease in milliseconds (7 days).
 pub(crate) const LEASE_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// Most pauses that one file may hold; they are kept in memory.
+pub(crate) const PAUSES_MAX: usize = 10_000;
+/// Longest hold that a throttled failure can ask for, in milliseconds (1 h).
+pub(crate) const HOLD_MS_MAX: u64 = 3_600_000;
 
 /// Cuts `text` to at most `bytes_max` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {

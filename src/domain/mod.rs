@@ -17,6 +17,7 @@ pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod lease;
 pub(crate) mod limits;
+pub(crate) mod pause;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod schedule;

@@ -3,6 +3,7 @@
 
 use crate::domain::id::{Class, JobId, KindId, QueueId};
 use crate::domain::job::{Job, Ready, State};
+use crate::domain::pause::Stopped;
 use crate::domain::time::Timestamp;
 use crate::format::Damage;
 
@@ -92,6 +93,18 @@ pub(crate) fn number(number: u32) -> Vec<u8> {
     new().u32(number).0
 }
 
+/// `pauses`: what, then queue and kind as far as it names them.
+pub(crate) fn pause(stopped: Stopped) -> Vec<u8> {
+    match stopped {
+        Stopped::Queue(queue) => new().u8(0).u32(queue.get()).0,
+        Stopped::Class(class) => new().u8(0).class(class).0,
+        Stopped::Redrive => new().u8(1).0,
+        Stopped::RedriveClass(class) => new().u8(1).class(class).0,
+        Stopped::HeldQueue(queue) => new().u8(2).u32(queue.get()).0,
+        Stopped::HeldClass(class) => new().u8(2).class(class).0,
+    }
+}
+
 /// `damaged`: table number, then the damaged row's key.
 pub(crate) fn damaged(table: u8, row: &[u8]) -> Vec<u8> {
     let mut builder = new().u8(table);
@@ -151,6 +164,23 @@ pub(crate) fn read_class(bytes: &[u8]) -> Result<Class, Damage> {
     let (kind, rest) = take_u32(rest)?;
     end(rest)?;
     Ok(Class { queue: QueueId::new(queue), kind: KindId::new(kind) })
+}
+
+/// Reads what a `pauses` row is of.
+pub(crate) fn read_pause(bytes: &[u8]) -> Result<Stopped, Damage> {
+    let Some((&[what], rest)) = bytes.split_first_chunk() else {
+        return Err(Damage("a key is too short"));
+    };
+    let queue = || Ok(QueueId::new(read_number(rest)?));
+    match (what, rest.len()) {
+        (0, 4) => queue().map(Stopped::Queue),
+        (0, _) => read_class(rest).map(Stopped::Class),
+        (1, 0) => Ok(Stopped::Redrive),
+        (1, _) => read_class(rest).map(Stopped::RedriveClass),
+        (2, 4) => queue().map(Stopped::HeldQueue),
+        (2, _) => read_class(rest).map(Stopped::HeldClass),
+        _ => Err(Damage("a key has an unknown first byte")),
+    }
 }
 
 /// Reads the number of a `queues`, `kinds` or `policies` row.
@@ -224,7 +254,7 @@ mod tests {
         #[test]
         fn arbitrary_key_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
-            let _ = (read_class(&bytes), read_number(&bytes));
+            let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod new_job;
 pub(crate) mod options;
+pub(crate) mod pause;
 pub(crate) mod queue;
 pub(crate) mod redrive;
 pub(crate) mod stats;

@@ -11,6 +11,7 @@ pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod meta;
 pub(crate) mod names;
+pub(crate) mod pause;
 pub(crate) mod rows;
 pub(crate) mod tables;
 pub(crate) mod tombstone;

@@ -22,6 +22,7 @@ pub(crate) enum TableId {
     Queues = 13,
     Kinds = 14,
     Damaged = 15,
+    Pauses = 16,
 }
 
 /// One table.
@@ -34,7 +35,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 16] = [
+pub(crate) const TABLES: [TableRow; 17] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -55,6 +56,7 @@ pub(crate) const TABLES: [TableRow; 16] = [
     row(TableId::Queues, "redrive/queues", "queue u32"),
     row(TableId::Kinds, "redrive/kinds", "kind u32"),
     row(TableId::Damaged, "redrive/damaged", "table u8, key bytes"),
+    row(TableId::Pauses, "redrive/pauses", "what u8, queue u32, kind u32; as far as it names them"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

@@ -6,6 +6,7 @@ use crate::domain::counter::{Counters, Flow, Flows, Gauge};
 use crate::domain::history::kept;
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::{Job, Payload, State};
+use crate::domain::pause::{Stop, Stopped};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
@@ -77,6 +78,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     check.each(TableId::Payloads, Check::payload_row)?;
     check.each(TableId::History, Check::history_row)?;
     check.each(TableId::Tombstones, Check::tombstone_row)?;
+    check.each(TableId::Pauses, Check::pause_row)?;
     if check.finished != check.buried {
         let what = format!("name {} of {} finished jobs", check.buried, check.finished);
         check.problem(TableId::Tombstones, "all", what);
@@ -311,6 +313,33 @@ impl<R: Rows> Check<'_, R> {
                 }
             }
             Err(damage) => self.problem(TableId::Tombstones, hex(name), damage.0),
+        }
+        Ok(())
+    }
+
+    fn pause_row(&mut self, (name, value): &Row) -> Result<(), StorageError> {
+        let stop = record::decode::<Stop>(value);
+        let (stopped, stop) = match (key::read_pause(name), stop) {
+            (Ok(stopped), Ok(stop)) => (stopped, stop),
+            (Err(damage), _) | (_, Err(damage)) => {
+                self.problem(TableId::Pauses, hex(name), damage.0);
+                return Ok(());
+            }
+        };
+        let (queue, kind) = match stopped {
+            Stopped::Queue(queue) | Stopped::HeldQueue(queue) => (queue.get(), 0),
+            Stopped::Class(class) | Stopped::RedriveClass(class) | Stopped::HeldClass(class) => {
+                (class.queue.get(), class.kind.get())
+            }
+            Stopped::Redrive => (0, 0),
+        };
+        let known =
+            |number: u32, count| number == 0 || usize::try_from(number).is_ok_and(|n| n < count);
+        if !known(queue, self.queues) || !known(kind, self.kinds) {
+            self.problem(TableId::Pauses, hex(name), "names an unknown queue or kind");
+        }
+        if stop.until.is_some() != stopped.is_hold() {
+            self.problem(TableId::Pauses, hex(name), "a hold ends, a pause does not");
         }
         Ok(())
     }

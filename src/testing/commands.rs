@@ -163,6 +163,7 @@ impl Model {
         for job in self.jobs.values().filter(|job| job.queue == queue) {
             if let Place::Ready(spot) = job.place
                 && (kinds.is_empty() || kinds.contains(&job.kind))
+                && !self.stopped((job.queue, job.kind))
                 && !(spot.lane == Lane::Suspect && suspects > 0)
             {
                 ready.push((u8::MAX - job.priority, spot.seq, job.id, spot));

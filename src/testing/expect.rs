@@ -75,7 +75,8 @@ impl Model {
             same(&format!("job {id}, which is gone"), &found, &None)?;
         }
         let found = jobs.stats().map_err(trouble)?;
-        same("the counts", &found, &self.stats())
+        same("the counts", &found, &self.stats())?;
+        same("the pauses", &jobs.pauses().map_err(trouble)?, &self.pauses())
     }
 
     /// Compares, and has the store prove itself from its rows.

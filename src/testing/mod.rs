@@ -13,6 +13,7 @@ mod harness;
 mod life;
 mod model;
 mod op;
+mod pause;
 mod rules;
 mod steps;
 
@@ -23,4 +24,4 @@ pub use harness::{Ack, Harness, run_ops, run_ops_from_bytes};
 #[doc(hidden)]
 pub use model::Model;
 #[doc(hidden)]
-pub use op::{Item, Op, When, ops_from_bytes};
+pub use op::{Item, Op, Pausing, When, ops_from_bytes};

@@ -7,6 +7,7 @@ use crate::domain::job::{JobState, Lane};
 use crate::domain::time::Timestamp;
 use crate::testing::life::{Counted, Ending, Life, Place, Spot};
 use crate::testing::op::QUEUES;
+use crate::testing::pause::Stops;
 use crate::testing::rules::{PLAIN, Rules};
 
 /// Queue and kind, by their place among the names in play.
@@ -41,6 +42,7 @@ pub struct Model {
     /// When the store looks at a lease: (time, job, delivery).
     pub(super) looks: BTreeSet<(u64, JobId, u32)>,
     pub(super) refused: u64,
+    pub(super) stops: Stops,
     counted: bool,
     pub(super) wrote: bool,
 }
@@ -76,6 +78,7 @@ impl Model {
             leases: BTreeMap::new(),
             looks: BTreeSet::new(),
             refused: 0,
+            stops: Stops::default(),
             counted: false,
             wrote: true,
         };
@@ -171,6 +174,7 @@ impl Model {
             self.end(id, &Ending::Expired { deadline });
         }
         self.forget();
+        self.end_holds();
     }
 
     fn forget(&mut self) {

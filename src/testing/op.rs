@@ -78,10 +78,32 @@ pub enum Op {
         ms: u64,
     },
     Sweep,
+    /// Of a queue, or of one kind of it, or of redrive.
+    Pause {
+        scope: Pausing,
+    },
+    Resume {
+        scope: Pausing,
+    },
+    /// A throttled failure that holds back its class or its queue.
+    Throttle {
+        lease: usize,
+        ms: u64,
+        queue: bool,
+    },
     /// Give all leases back, close, open.
     Reopen,
     /// The process dies with its leases; open again.
     Kill,
+}
+
+/// What to pause or resume. The last of the kinds means the whole queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "as in `Scope`")]
+pub struct Pausing {
+    pub redrive: bool,
+    pub queue: usize,
+    pub kind: Option<usize>,
 }
 
 /// A job to enqueue.
@@ -170,7 +192,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
-        match code % 64 {
+        match code % 70 {
             0..=12 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
@@ -207,8 +229,22 @@ impl Bytes<'_> {
             58 => Op::JumpBack { ms: self.ms() },
             59 => Op::Sweep,
             60 | 61 => Op::Reopen,
+            64 => Op::Pause { scope: self.pausing() },
+            65 | 66 => Op::Resume { scope: self.pausing() },
+            67 | 68 => Op::Throttle {
+                lease: lease(self),
+                ms: self.ms(),
+                queue: self.byte().is_multiple_of(2),
+            },
             _ => Op::Kill,
         }
+    }
+
+    fn pausing(&mut self) -> Pausing {
+        let redrive = self.below(4) == 0;
+        let queue = self.below(QUEUES.len());
+        let kind = self.below(KINDS.len() + 1);
+        Pausing { redrive, queue, kind: (kind < KINDS.len()).then_some(kind) }
     }
 
     fn fail(&mut self) -> Op {

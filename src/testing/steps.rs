@@ -45,6 +45,9 @@ impl Harness {
             Op::SetQueue { queue, rules, retry_share_percent } => {
                 self.set_queue(*queue, *rules, *retry_share_percent)
             }
+            Op::Pause { scope } => self.pause(*scope),
+            Op::Resume { scope } => self.resume(*scope),
+            Op::Throttle { lease, ms, queue } => self.throttle(*lease, *ms, *queue),
             Op::Advance { ms } => {
                 self.clock.advance(Duration::from_millis(*ms));
                 self.time_moved()
@@ -208,7 +211,7 @@ impl Harness {
     }
 
     /// Compares the answer of a settling call with the model, which may find the token stale.
-    fn settled(
+    pub(super) fn settled(
         &mut self,
         id: JobId,
         delivery: u32,
@@ -328,7 +331,7 @@ impl Harness {
         Ok(())
     }
 
-    fn take(&mut self, lease: usize) -> Option<Lease> {
+    pub(super) fn take(&mut self, lease: usize) -> Option<Lease> {
         let place = place_in(&self.held, lease)?;
         Some(self.held.remove(place))
     }

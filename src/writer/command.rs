@@ -10,9 +10,12 @@ use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::KeyClaim;
+use crate::domain::pause::{Scope, Stop};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
-use crate::error::{CancelError, ClaimError, EnqueueError, QueueError, SettleError, StorageError};
+use crate::error::{
+    CancelError, ClaimError, EnqueueError, PauseError, QueueError, SettleError, StorageError,
+};
 use crate::writer::reply::Reply;
 
 pub(crate) enum Command {
@@ -30,6 +33,14 @@ pub(crate) enum Command {
     SetQueue {
         settings: QueueSettings,
         reply: Reply<Result<(), QueueError>>,
+    },
+    Pause {
+        stopping: Stopping,
+        reply: Reply<Result<Option<Stop>, PauseError>>,
+    },
+    Resume {
+        scope: Scope,
+        reply: Reply<Result<Vec<Stop>, PauseError>>,
     },
     Sweep {
         reply: Reply<Result<SweepReport, StorageError>>,
@@ -57,6 +68,8 @@ impl Command {
             | Self::Cancel { .. }
             | Self::Discard { .. }
             | Self::SetQueue { .. }
+            | Self::Pause { .. }
+            | Self::Resume { .. }
             | Self::Sweep { .. }
             | Self::Look
             | Self::Close { .. } => 0,
@@ -199,6 +212,13 @@ pub(crate) struct QueueSettings {
     pub(crate) name: String,
     pub(crate) policy: Option<JobPolicy>,
     pub(crate) retry_share_percent: Option<u32>,
+}
+
+/// A pause, checked.
+pub(crate) struct Stopping {
+    pub(crate) scope: Scope,
+    pub(crate) reason: String,
+    pub(crate) by: String,
 }
 
 /// What one pass over due jobs and ended leases did. One job's trouble is a number here; it never

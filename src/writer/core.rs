@@ -17,12 +17,14 @@ use crate::store::{counter, tombstone};
 use crate::writer::books::Books;
 use crate::writer::command::Claim;
 use crate::writer::leases::Leases;
+use crate::writer::pause::Pauses;
 use crate::writer::registry::Registry;
 
 pub(super) struct Core {
     pub(super) meta: Meta,
     pub(super) registry: Registry,
     pub(super) books: Books,
+    pub(super) pauses: Pauses,
     pub(super) leases: Arc<Leases>,
     /// Leases granted in the batch that is being made.
     pub(super) granted: Vec<Token>,
@@ -51,6 +53,7 @@ impl Core {
             meta,
             registry,
             books,
+            pauses: Pauses::load(rows)?,
             leases: Arc::default(),
             granted: Vec::new(),
             suspects,

@@ -10,6 +10,7 @@ mod enqueue;
 mod heads;
 pub(crate) mod leases;
 mod mailbox;
+mod pause;
 mod registry;
 pub(crate) mod reply;
 mod settle;
@@ -217,6 +218,7 @@ impl Desk {
         let timed = [
             self.core.next_due.map(timeline_ms),
             self.core.next_tombstone.map(timeline_ms),
+            self.core.pauses.next_end().map(timeline_ms),
             self.core.leases.next_end_ms(),
         ];
         let timed = timed.into_iter().flatten().min();
@@ -351,6 +353,14 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
         Command::SetQueue { settings, reply } => {
             let outcome = batch.set_queue(&settings)?;
             batch.answer_with(reply, outcome);
+        }
+        Command::Pause { stopping, reply } => {
+            let outcome = batch.pause(stopping)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::Resume { scope, reply } => {
+            let lifted = batch.resume(&scope)?;
+            batch.answer_with(reply, Ok(lifted));
         }
         Command::Sweep { reply } => {
             // Every batch begins with a pass; this is the report of the one before this command.

@@ -17,6 +17,10 @@ impl Batch<'_, '_> {
     pub(super) fn settle(&mut self, settle: Settle) -> Result<(), StorageError> {
         let Settle { token, class, how, reply, then } = settle;
         let now = self.time.now;
+        let asks_hold = match &how {
+            How::Fail(failure) if failure.holds().is_some() => Some(failure.clone()),
+            How::Complete { .. } | How::Fail(_) | How::Snooze(_) | How::Release(_) => None,
+        };
         let event = match how {
             How::Complete { result } => Event::Complete { token, result },
             How::Fail(failure) => Event::Fail { token, failure },
@@ -26,6 +30,9 @@ impl Batch<'_, '_> {
         let outcome = self.settled(token, event)?;
         if matches!(outcome, Err(SettleError::StaleLease { .. })) {
             self.core.books.count(class, Flow::Stale);
+        }
+        if let (Ok(_), Some(failure)) = (&outcome, asks_hold) {
+            self.hold_for(class, token.job, &failure)?;
         }
         self.answer_with(reply, outcome);
         then.map_or(Ok(()), |claim| self.claim_in_turn(claim))

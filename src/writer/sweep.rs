@@ -26,6 +26,7 @@ impl Batch<'_, '_> {
         let due = self.due(report)?;
         let expired = self.expire(report)?;
         let forgotten = self.forget(report)?;
+        self.end_holds()?;
         Ok(due || expired || forgotten)
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
-use redrive::{Failure, JobPolicy, JobState, NewJob, QueuePolicy, Redrive};
+use redrive::{Failure, Hold, JobPolicy, JobState, NewJob, Pause, QueuePolicy, Redrive, Scope};
 
 use crate::support::{Bench, check, secs};
 
@@ -33,6 +33,12 @@ fn script(bench: &Bench) {
     bench.jobs.cancel(leased).unwrap();
     bench.add_with(NewJob::new("r", "ready").bytes(vec![0xab; 600]).priority(200));
     bench.add_with(NewJob::new("r", "ready").delay(secs(3600)));
+    add("held", "f");
+    let limit = Failure::throttled("429").retry_after(secs(600)).hold(Hold::Class);
+    bench.claim_one().fail(limit).unwrap();
+    bench.jobs.pause(Scope::queue("r"), Pause::new("why").by("ada")).unwrap();
+    bench.jobs.pause(Scope::redrive(), Pause::new("not now")).unwrap();
+    bench.jobs.pause(Scope::redrive_class("q", "dead"), Pause::new("not yet")).unwrap();
 }
 
 fn dump(path: &Path) -> String {

@@ -17,6 +17,7 @@ mod faults;
 mod format;
 mod kill;
 mod model;
+mod pause;
 mod power_cut;
 mod support;
 mod tidy;

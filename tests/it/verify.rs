@@ -11,7 +11,7 @@ use crate::support::{Bench, check, secs};
 
 /// Changes the rows of one table behind the store's back: for every row, `change` gives the new value
 /// (`None` removes it), and the rows in `add` come on top.
-fn tamper(
+pub(crate) fn tamper(
     path: &Path,
     table: &str,
     change: impl Fn(&[u8], &[u8]) -> Option<Vec<u8>>,

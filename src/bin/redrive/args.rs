@@ -7,11 +7,13 @@ use std::time::Duration;
 use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
 use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
 
+use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
+
 const EXIT_HELP: &str = "\
 Exit status:
     0  all is well
     1  the command ran and has bad news: a job died in this run (work), a line was refused
-       (enqueue), the books do not balance (verify)
+       (enqueue), the books do not balance (verify), or paused jobs are left (work)
     2  the command line cannot be used
     3  the file is open in another process
     4  there is no such file, queue or job
@@ -89,6 +91,12 @@ pub(crate) enum Command {
     /// Looks at the quarantine.
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Pauses a queue, a kind of it, or redrive.
+    Pause(PauseArgs),
+    /// Lifts a pause or a hold.
+    Resume(ResumeArgs),
+    /// Lists what is paused or held, by whom and why.
+    Pauses(PausesArgs),
     /// Reads everything and proves that the books balance.
     Verify(VerifyArgs),
 }
@@ -200,7 +208,8 @@ pub(crate) struct WorkArgs {
     #[arg(short, long, default_value_t = 1, value_parser = threads)]
     pub(crate) jobs: usize,
     /// Ends when nothing is ready, running or waiting for a retry. Jobs that were put off to a later
-    /// time when they were enqueued do not hold it. Without this it runs until a signal comes.
+    /// time when they were enqueued do not hold it, nor do jobs of kinds that are paused. Without this
+    /// it runs until a signal comes.
     #[arg(long)]
     pub(crate) until_empty: bool,
     /// Kills a command, with its process group, that runs longer. Whether it had its effect is then
@@ -283,7 +292,7 @@ pub(crate) struct VerifyArgs {
 const NAME_BYTES_MAX: usize = 128;
 
 /// Refuses here what the library would refuse for each job.
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     let bad = if text.is_empty() {
         BadName::Empty
     } else if text.len() > NAME_BYTES_MAX {

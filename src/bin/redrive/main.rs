@@ -13,6 +13,7 @@ mod job;
 mod key;
 mod lines;
 mod output;
+mod pause;
 mod process;
 mod stats;
 mod store;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&file, &args),
         Command::Job(args) => job::run(&file, &args),
         Command::Dead(DeadCommand::List(args)) => dead::list(&file, &args),
+        Command::Pause(args) => pause::pause(&file, args),
+        Command::Resume(args) => pause::resume(&file, &args),
+        Command::Pauses(args) => pause::list(&file, &args),
         Command::Verify(args) => verify::run(&file, &args),
     };
     match outcome {

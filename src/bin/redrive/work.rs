@@ -1,5 +1,6 @@
 //! `redrive work`: runs a command for each job of a queue, until told to stop or out of work.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::command::Runner;
 use crate::control::Control;
 use crate::exit::{Status, Trouble};
 use crate::process::Force;
-use crate::{output, process, store};
+use crate::{output, pause, process, store};
 
 /// How often to look whether the queue is empty.
 const LOOK_MS: u64 = 20;
@@ -29,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let jobs = store::open_existing(file, Options::new())?;
     let before = store::known_queue(&jobs, &args.queue)?;
+    let paused = pause::paused_kinds(&jobs, &args.queue)?;
     let died_before = died(&jobs.stats()?.total).saturating_sub(jobs.recovered().died);
     let set_aside_before = jobs.stats()?.set_aside.saturating_sub(jobs.recovered().set_aside);
     let control = Arc::new(Control::new());
@@ -55,6 +57,7 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
         control: &control,
         running: &running,
         before: &before,
+        paused: &paused,
         bar: &bar,
     };
     let watched = shift.watch(args.until_empty);
@@ -73,6 +76,10 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let set_aside = stats.set_aside.saturating_sub(set_aside_before);
     let after = store::known_queue(&jobs, &args.queue)?;
     summarise(&before, &after, died);
+    let held_up = held_up(&after, &paused);
+    if held_up > 0 {
+        output::note(format_args!("redrive: {held_up} jobs of paused kinds are left"));
+    }
     jobs.close()?;
     if let Some(trouble) = control.cannot_run.get() {
         return Err(trouble.clone());
@@ -84,7 +91,7 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
             "redrive: {set_aside} damaged rows were set aside; see `redrive verify`"
         ));
         Status::BadNews
-    } else if died > 0 {
+    } else if died > 0 || (args.until_empty && held_up > 0) {
         Status::BadNews
     } else {
         Status::Done
@@ -112,6 +119,8 @@ struct Shift<'a> {
     control: &'a Control,
     running: &'a RunningWorkers,
     before: &'a QueueStats,
+    /// Kinds that nothing is claimed of.
+    paused: &'a BTreeSet<String>,
     bar: &'a ProgressBar,
 }
 
@@ -137,9 +146,11 @@ impl Shift<'_> {
             }
             let look = until_empty && !draining;
             if look || !self.bar.is_hidden() {
-                let now = store::known_queue(self.jobs, self.queue)?.counts;
-                self.show(&now);
-                if look && now.ready + now.leased + now.delayed_retry == 0 {
+                let queue = store::known_queue(self.jobs, self.queue)?;
+                let now = &queue.counts;
+                self.show(now);
+                let stands = held_up(&queue, self.paused);
+                if look && now.ready + now.leased + now.delayed_retry == stands {
                     self.running.drain();
                     draining = true;
                 }
@@ -180,6 +191,12 @@ fn bar(counts: &Counts) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// How many jobs would be worked if their kinds were not paused.
+fn held_up(queue: &QueueStats, paused: &BTreeSet<String>) -> u64 {
+    let counts = paused.iter().filter_map(|kind| queue.kinds.get(kind));
+    counts.map(|counts| counts.ready + counts.delayed_retry).sum()
 }
 
 /// How many jobs have died, ever.

@@ -7,6 +7,7 @@ mod keys;
 mod kinds;
 mod leases;
 mod limits;
+mod pause;
 mod poison;
 mod time;
 mod user_code;

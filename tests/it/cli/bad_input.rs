@@ -5,12 +5,15 @@ use std::process::Stdio;
 use super::{Program, Run};
 
 /// Every command that must find a store, with what it needs.
-const LOOKING: [&str; 6] = [
+const LOOKING: [&str; 9] = [
     "stats",
     "stats --json",
     "job 1",
     "dead list",
     "verify",
+    "pauses",
+    "pause --queue q --reason why",
+    "resume --queue q",
     "work --queue q --until-empty -- true",
 ];
 

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod enqueue;
+mod pause;
 mod signals;
 mod work;
 
