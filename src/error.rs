@@ -171,6 +171,10 @@ macro_rules! errors {
     )*};
 }
 
+mod effect;
+
+pub use effect::EffectError;
+
 errors! {
     /// Opening failed. A file that is not ours, newer or damaged was not changed, also where the damage
     /// shows only while the store is taken over (one exception: after the first 1,000 leases of a process
@@ -315,6 +319,18 @@ errors! {
             /// The limit in bytes.
             bytes_max: usize,
         } => "the result has {bytes} bytes, the limit is {bytes_max}: store it elsewhere and keep a reference";
+        /// What was to be written along in tables of the user's own cannot be written.
+        Effect {
+            /// Why.
+            why: EffectError,
+        } => "the completion was refused: {why}";
+        /// A follow-up job was refused, and with it the whole.
+        FollowUp {
+            /// Its place among the follow-up jobs.
+            place: usize,
+            /// Why.
+            why: Box<EnqueueError>,
+        } => "the completion was refused, because its follow-up job {place} was: {why}";
     }
 
     /// A job could not be cancelled or discarded. Nothing changed.
@@ -391,5 +407,14 @@ errors! {
             /// The limit.
             threads_max: usize,
         } => "queue {queue:?} was given {threads} threads: give it 1 to {threads_max}";
+    }
+}
+
+impl From<EffectError> for SettleError {
+    fn from(why: EffectError) -> Self {
+        match why {
+            EffectError::Storage(error) => Self::Storage(error),
+            why => Self::Effect { why },
+        }
     }
 }

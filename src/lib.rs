@@ -26,21 +26,24 @@ pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use error::{
-    BadName, CancelError, ClaimError, EnqueueError, OpenError, PauseError, QueueError, SettleError,
-    StorageError, WorkersError,
+    BadName, CancelError, ClaimError, EffectError, EnqueueError, OpenError, PauseError, QueueError,
+    SettleError, StorageError, WorkersError,
 };
 pub use handle::claim::ClaimRequest;
+pub use handle::completion::Completion;
 pub use handle::dead::DeadPage;
+pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
+pub use handle::effects::Effects;
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::new_job::NewJob;
 pub use handle::options::Options;
 pub use handle::pause::{Pause, Paused};
 pub use handle::queue::QueuePolicy;
+pub use handle::read::{EffectRow, Reader};
 pub use handle::redrive::Redrive;
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use store::verify::{Problem, VerifyReport};
-pub use worker::completion::Completion;
 pub use worker::delivery::{Delivery, StopReason};
 pub use worker::workers::{RunningWorkers, Shutdown, Workers, WorkersReport};
 pub use writer::Durability;

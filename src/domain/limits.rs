@@ -30,6 +30,15 @@ pub(crate) const NAMES_MAX: usize = 10_000;
 pub(crate) const POLICIES_MAX: usize = 10_000;
 /// Most jobs in one `enqueue_many` or one claim.
 pub(crate) const BATCH_MAX: usize = 100_000;
+/// Most tables of the user's own in one file.
+pub(crate) const EFFECT_TABLES_MAX: usize = 1_000;
+/// Longest key in a table of the user's own, in bytes.
+pub(crate) const EFFECT_KEY_BYTES_MAX: usize = 1_024;
+/// Most bytes that one completion, step or transaction writes along (16 MiB): keys, values and the
+/// payloads of follow-up jobs. Where the store's payload limit is larger, that is the bound.
+pub(crate) const WRITE_SET_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most follow-up jobs of one completion or step.
+pub(crate) const FOLLOW_UPS_MAX: usize = 10_000;
 /// Shortest lease in milliseconds.
 pub(crate) const LEASE_MS_MIN: u64 = 10;
 /// Longest lease in milliseconds (7 days).

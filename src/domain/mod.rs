@@ -9,6 +9,7 @@ pub(crate) mod arrival;
 pub(crate) mod blob;
 pub(crate) mod cause;
 pub(crate) mod counter;
+pub(crate) mod effect;
 pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod history;

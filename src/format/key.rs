@@ -112,6 +112,13 @@ pub(crate) fn damaged(table: u8, row: &[u8]) -> Vec<u8> {
     builder.0
 }
 
+/// `effect_rows`: table number, then the row's own key.
+pub(crate) fn effect_row(table: u32, key: &[u8]) -> Vec<u8> {
+    let mut builder = new().u32(table);
+    builder.0.extend_from_slice(key);
+    builder.0
+}
+
 /// The key of the state table's row for `job`, without saying which table that is.
 pub(crate) fn state(job_row: &Job) -> Option<Vec<u8>> {
     match &job_row.state {
@@ -190,6 +197,11 @@ pub(crate) fn read_number(bytes: &[u8]) -> Result<u32, Damage> {
     Ok(number)
 }
 
+/// Reads table number and own key of an `effect_rows` row.
+pub(crate) fn read_effect_row(bytes: &[u8]) -> Result<(u32, &[u8]), Damage> {
+    take_u32(bytes)
+}
+
 /// The smallest key after every key that begins with `prefix`.
 pub(crate) fn after_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -255,6 +267,7 @@ mod tests {
         fn arbitrary_key_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
+            let _ = read_effect_row(&bytes);
         }
     }
 }

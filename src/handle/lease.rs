@@ -6,17 +6,16 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::domain::arrival::Start;
-use crate::domain::blob::Blob;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
-use crate::domain::limits::RESULT_BYTES_MAX;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::error::{ClaimError, SettleError};
 use crate::handle::claim::ClaimRequest;
+use crate::handle::completion::{Completion, refusal};
 use crate::handle::redrive::Redrive;
-use crate::writer::command::{Claim, Claimed, Command, How, Settle};
+use crate::writer::command::{Claim, Claimed, Command, How, Settle, WriteSet};
 use crate::writer::reply::{Pending, reply};
 
 /// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),
@@ -168,18 +167,19 @@ impl Lease {
     ///
     /// [`SettleError::StaleLease`] when the lease has ended: nothing was written.
     pub fn complete(self) -> Result<(), SettleError> {
-        self.settle(How::Complete { result: None }).map(drop)
+        self.settle(How::Complete { result: None, effects: WriteSet::default() }).map(drop)
     }
 
-    /// The job is done, with a result of up to 64 KiB that is kept as long as the job's key or row
-    /// is.
+    /// The job is done, with a result, rows in tables of the user's own and follow-up jobs that are
+    /// written in the same commit (see [`Completion`]); bytes or a text alone are a result.
     ///
     /// # Errors
     ///
-    /// [`SettleError::StaleLease`] when the lease has ended; [`SettleError::ResultTooLarge`], after
-    /// which the job was given back.
-    pub fn complete_with(self, result: impl Into<Vec<u8>>) -> Result<(), SettleError> {
-        let how = completion(Some(result.into()))?;
+    /// [`SettleError::StaleLease`] when the lease has ended. [`SettleError::ResultTooLarge`],
+    /// [`SettleError::Effect`] or [`SettleError::FollowUp`] when the completion was refused: the job was
+    /// given back. Nothing was written in any of these cases.
+    pub fn complete_with(self, completion: impl Into<Completion>) -> Result<(), SettleError> {
+        let how = completion.into().prepare(self.jobs.payload_bytes_max())?;
         self.settle(how).map(drop)
     }
 
@@ -223,7 +223,7 @@ impl Lease {
         self,
         next: ClaimRequest,
     ) -> (Result<(), SettleError>, Result<Vec<Self>, ClaimError>) {
-        let how = How::Complete { result: None };
+        let how = How::Complete { result: None, effects: WriteSet::default() };
         let (settled, claimed) = self.ask_to_settle_then_claim(how, next).both();
         (settled.map(drop), claimed)
     }
@@ -240,12 +240,10 @@ impl Lease {
     }
 
     pub(crate) fn settle(mut self, how: How) -> Result<JobState, SettleError> {
-        self.settled = true;
-        let claimed = &self.claimed;
-        let (token, class) = (claimed.token, claimed.class);
-        self.jobs.ask(|reply| {
-            Command::Settle(Box::new(Settle { token, class, how, reply, then: None }))
-        })?
+        let settled = self.jobs.settle(self.token(), self.class(), how);
+        // A completion that was refused leaves the job leased: dropped, it is given back.
+        self.settled = settled.as_ref().err().and_then(refusal).is_none();
+        settled
     }
 
     /// Asks for the settle and the next claim in one commit. The two are waited for one after the
@@ -349,19 +347,18 @@ impl Redrive {
         class: Class,
         work: Work,
     ) -> Result<JobState, SettleError> {
-        let how = How::Release(work);
+        self.settle(token, class, How::Release(work))
+    }
+
+    /// Settles a lease by its token.
+    pub(crate) fn settle(
+        &self,
+        token: Token,
+        class: Class,
+        how: How,
+    ) -> Result<JobState, SettleError> {
         self.ask(|reply| {
             Command::Settle(Box::new(Settle { token, class, how, reply, then: None }))
         })?
-    }
-}
-
-/// A completion, if its result fits.
-pub(crate) fn completion(result: Option<Vec<u8>>) -> Result<How, SettleError> {
-    match result {
-        Some(result) if result.len() > RESULT_BYTES_MAX => {
-            Err(SettleError::ResultTooLarge { bytes: result.len(), bytes_max: RESULT_BYTES_MAX })
-        }
-        result => Ok(How::Complete { result: result.map(Blob) }),
     }
 }

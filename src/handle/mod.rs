@@ -2,13 +2,17 @@
 //! then asks the writer.
 
 pub(crate) mod claim;
+pub(crate) mod completion;
 pub(crate) mod dead;
+pub(crate) mod effect;
+pub(crate) mod effects;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod new_job;
 pub(crate) mod options;
 pub(crate) mod pause;
 pub(crate) mod queue;
+pub(crate) mod read;
 pub(crate) mod redrive;
 pub(crate) mod stats;
 

@@ -46,6 +46,8 @@ struct Inner {
     payload_bytes_max: usize,
     /// Enqueues refused before they reached the writer, since the opening.
     refused: AtomicU64,
+    /// The longest `read`, in milliseconds.
+    longest_read_ms: AtomicU64,
     recovered: SweepReport,
 }
 
@@ -83,6 +85,7 @@ impl Redrive {
             clock: Arc::clone(&options.clock),
             payload_bytes_max: options.payload_bytes_max,
             refused: AtomicU64::new(0),
+            longest_read_ms: AtomicU64::new(0),
             recovered,
         })))
     }
@@ -220,7 +223,8 @@ impl Redrive {
         let refused = self.0.refused.load(Ordering::Relaxed);
         let longest_write_ms = self.0.writer.longest_write_ms();
         let stats = self.0.store.read(Stats::read)?;
-        Ok(Stats { refused, longest_write_ms, ..stats })
+        let longest_read_ms = self.0.longest_read_ms.load(Ordering::Relaxed);
+        Ok(Stats { refused, longest_write_ms, longest_read_ms, ..stats })
     }
 
     /// One bounded pass over what time has changed: due jobs, ended leases, finished jobs to be
@@ -281,6 +285,14 @@ impl Redrive {
     #[must_use]
     pub fn rows_touched(&self) -> u64 {
         self.0.store.rows_touched()
+    }
+
+    pub(crate) fn note_read(&self, took_ms: u64) {
+        self.0.longest_read_ms.fetch_max(took_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.0.payload_bytes_max
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -174,6 +174,13 @@ impl Store {
         })
     }
 
+    /// The rows as of the last commit, to be dropped soon: see [`Snapshot`].
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, StorageError> {
+        let database = self.database.read();
+        let database = database.as_ref().ok_or_else(StorageError::closed)?;
+        caught(|| Ok(Snapshot(database.begin_read().map_err(|error| transaction_error(&error))?)))
+    }
+
     /// Runs `write` in one transaction, which is committed or aborted as it says.
     pub(crate) fn write(
         &self,

@@ -6,6 +6,7 @@ pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod database;
 pub(crate) mod dead;
+pub(crate) mod effect;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod key;

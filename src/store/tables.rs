@@ -23,6 +23,8 @@ pub(crate) enum TableId {
     Kinds = 14,
     Damaged = 15,
     Pauses = 16,
+    EffectTables = 17,
+    EffectRows = 18,
 }
 
 /// One table.
@@ -35,7 +37,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 17] = [
+pub(crate) const TABLES: [TableRow; 19] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -57,6 +59,8 @@ pub(crate) const TABLES: [TableRow; 17] = [
     row(TableId::Kinds, "redrive/kinds", "kind u32"),
     row(TableId::Damaged, "redrive/damaged", "table u8, key bytes"),
     row(TableId::Pauses, "redrive/pauses", "what u8, queue u32, kind u32; as far as it names them"),
+    row(TableId::EffectTables, "redrive/effect_tables", "name"),
+    row(TableId::EffectRows, "redrive/effect_rows", "table u32, key bytes"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

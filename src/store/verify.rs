@@ -1,5 +1,7 @@
 //! The proof (P11): recomputes indexes and gauges from the job rows and names every difference.
 
+mod effect;
+
 use std::collections::BTreeMap;
 
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
@@ -18,6 +20,8 @@ use crate::store::{counter, history, job as job_store, key as key_store, names};
 
 /// Rows read at a time.
 const PAGE: usize = 1_000;
+/// After every key there is: none of ours is so long or begins so.
+const LAST: [u8; 2_048] = [u8::MAX; 2_048];
 /// Problems told in full; more are only counted.
 const PROBLEMS_MAX: usize = 1_000;
 
@@ -83,6 +87,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
         let what = format!("name {} of {} finished jobs", check.buried, check.finished);
         check.problem(TableId::Tombstones, "all", what);
     }
+    check.effects()?;
     check.counters()?;
     check.report.set_aside = rows.count(TableId::Damaged)?;
     Ok(check.report)
@@ -110,7 +115,7 @@ impl<R: Rows> Check<'_, R> {
     ) -> Result<(), StorageError> {
         let mut from = Vec::new();
         loop {
-            let page = self.rows.range(table, &from, &[u8::MAX; 1024], PAGE)?;
+            let page = self.rows.range(table, &from, &LAST, PAGE)?;
             for row in &page {
                 self.report.rows += u64::from(table != TableId::Jobs);
                 look(self, row)?;

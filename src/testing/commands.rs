@@ -74,14 +74,25 @@ impl Model {
 
     /// All of them or none; what the first refused one says stands for it.
     pub(super) fn enqueue_all(&mut self, items: &[Item]) -> Vec<Accepted> {
-        let mut refused = None;
+        match self.first_refusal(items) {
+            None => items.iter().map(|item| self.enqueue(item)).collect(),
+            Some((refused, why)) => (0..items.len())
+                .map(
+                    |place| {
+                        if place == refused { why.clone() } else { Accepted::Withheld(refused) }
+                    },
+                )
+                .collect(),
+        }
+    }
+
+    pub(super) fn first_refusal(&self, items: &[Item]) -> Option<(usize, Accepted)> {
         for (place, item) in items.iter().enumerate() {
             let Some(key) = item.key() else { continue };
             let differs = |kind, payload: &[u8]| kind != item.kind || payload != item.payload();
             if let Some(owner) = self.owner(item.queue, Some(&key)) {
                 if differs(owner.kind, &owner.payload) {
-                    refused = Some((place, Accepted::Conflict(key, owner.id, state(owner))));
-                    break;
+                    return Some((place, Accepted::Conflict(key, owner.id, state(owner))));
                 }
                 continue;
             }
@@ -92,20 +103,10 @@ impl Model {
                 && let Some(other) = items.get(first)
                 && differs(other.kind, &other.payload())
             {
-                refused = Some((place, Accepted::ConflictInCall(key, first)));
-                break;
+                return Some((place, Accepted::ConflictInCall(key, first)));
             }
         }
-        match refused {
-            None => items.iter().map(|item| self.enqueue(item)).collect(),
-            Some((refused, why)) => (0..items.len())
-                .map(
-                    |place| {
-                        if place == refused { why.clone() } else { Accepted::Withheld(refused) }
-                    },
-                )
-                .collect(),
-        }
+        None
     }
 
     fn owner(&self, queue: usize, key: Option<&String>) -> Option<&Life> {

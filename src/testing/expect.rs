@@ -74,6 +74,7 @@ impl Model {
             let found = jobs.job(id).map_err(trouble)?;
             same(&format!("job {id}, which is gone"), &found, &None)?;
         }
+        self.compare_effects(jobs)?;
         let found = jobs.stats().map_err(trouble)?;
         same("the counts", &found, &self.stats())?;
         same("the pauses", &jobs.pauses().map_err(trouble)?, &self.pauses())

@@ -7,6 +7,7 @@
 
 mod commands;
 mod crash_backend;
+mod effects;
 mod expect;
 mod fault_backend;
 mod harness;
@@ -24,4 +25,4 @@ pub use harness::{Ack, Harness, run_ops, run_ops_from_bytes};
 #[doc(hidden)]
 pub use model::Model;
 #[doc(hidden)]
-pub use op::{Item, Op, Pausing, When, ops_from_bytes};
+pub use op::{Change, Fault, Item, Op, Pausing, When, ops_from_bytes};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
 use crate::domain::time::Timestamp;
+use crate::testing::effects::EffectRows;
 use crate::testing::life::{Counted, Ending, Life, Place, Spot};
 use crate::testing::op::QUEUES;
 use crate::testing::pause::Stops;
@@ -43,6 +44,8 @@ pub struct Model {
     pub(super) looks: BTreeSet<(u64, JobId, u32)>,
     pub(super) refused: u64,
     pub(super) stops: Stops,
+    /// Tables of the user's own.
+    pub(super) rows: EffectRows,
     counted: bool,
     pub(super) wrote: bool,
 }
@@ -79,6 +82,7 @@ impl Model {
             looks: BTreeSet::new(),
             refused: 0,
             stops: Stops::default(),
+            rows: EffectRows::new(),
             counted: false,
             wrote: true,
         };

@@ -30,6 +30,13 @@ pub enum Op {
         lease: usize,
         result: Option<u8>,
     },
+    /// Complete, with rows and follow-up jobs in the same commit.
+    CompleteWith {
+        lease: usize,
+        changes: Vec<Change>,
+        follow_ups: Vec<Item>,
+        fault: Fault,
+    },
     Fail {
         lease: usize,
         class: FailureClass,
@@ -104,6 +111,25 @@ pub struct Pausing {
     pub redrive: bool,
     pub queue: usize,
     pub kind: Option<usize>,
+}
+
+/// A put, or a delete, in one of the two tables of the user's in play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the arguments of a put")]
+pub struct Change {
+    pub notes: bool,
+    pub key: u8,
+    pub value: Option<u8>,
+}
+
+/// What a completion is to be refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the errors")]
+#[non_exhaustive]
+pub enum Fault {
+    None,
+    OtherTypes,
+    Reserved,
 }
 
 /// A job to enqueue.
@@ -207,7 +233,8 @@ impl Bytes<'_> {
                 jobs: 1 + self.below(4),
             },
             27 | 28 => Op::Heartbeat { lease: lease(self) },
-            29..=31 => Op::Complete { lease: lease(self), result: self.sometimes(2, Self::byte) },
+            29 => Op::Complete { lease: lease(self), result: self.sometimes(2, Self::byte) },
+            30 | 31 => self.complete_with(),
             32..=39 => self.fail(),
             40 | 41 => Op::Snooze {
                 lease: lease(self),
@@ -245,6 +272,24 @@ impl Bytes<'_> {
         let queue = self.below(QUEUES.len());
         let kind = self.below(KINDS.len() + 1);
         Pausing { redrive, queue, kind: (kind < KINDS.len()).then_some(kind) }
+    }
+
+    fn complete_with(&mut self) -> Op {
+        let lease = usize::from(self.byte());
+        let changes = (0..self.below(4))
+            .map(|_| {
+                let notes = self.byte().is_multiple_of(2);
+                let (key, value) = (self.byte() % 12, self.sometimes(2, Self::byte));
+                Change { notes, key, value }
+            })
+            .collect();
+        let follow_ups = (0..self.below(3)).map(|_| self.item()).collect();
+        let fault = match self.byte() % 16 {
+            0 => Fault::OtherTypes,
+            1 => Fault::Reserved,
+            _ => Fault::None,
+        };
+        Op::CompleteWith { lease, changes, follow_ups, fault }
     }
 
     fn fail(&mut self) -> Op {

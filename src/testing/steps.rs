@@ -32,6 +32,9 @@ impl Harness {
             Op::Claim { queue, kinds, jobs } => self.claim(*queue, *kinds, *jobs),
             Op::Heartbeat { lease } => self.heartbeat(*lease),
             Op::Complete { lease, result } => self.complete(*lease, *result),
+            Op::CompleteWith { lease, changes, follow_ups, fault } => {
+                self.complete_with(*lease, changes, follow_ups, *fault)
+            }
             Op::Fail { lease, class, retry_after_ms, text } => {
                 self.fail(*lease, *class, *retry_after_ms, *text)
             }
@@ -247,11 +250,16 @@ impl Harness {
         let (id, delivery) = (lease.id(), lease.delivery());
         // The release is in the mailbox when the drop returns, before the sweep that comes next.
         drop(lease);
+        self.given_back(id, delivery)
+    }
+
+    /// A lease was let go of.
+    pub(super) fn given_back(&mut self, id: JobId, delivery: u32) -> Verdict {
         self.jobs.sweep().map_err(text)?;
         let class = self.model.class_of(id);
         self.model.round(|model| {
             if model.current(id, delivery) {
-                model.settle(id, &Ending::Released);
+                model.release(id);
             } else if let Some(class) = class {
                 model.stale(class);
             }
@@ -352,20 +360,23 @@ fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> 
     Ok(match answer {
         Ok(Enqueued::New(id)) => Accepted::New(id),
         Ok(Enqueued::Duplicate { of, state, result }) => Accepted::Duplicate(of, state, result),
-        Err(EnqueueError::KeyConflict { key, owner, state }) => {
-            Accepted::Conflict(key, owner, state)
-        }
-        Err(EnqueueError::KeyConflictInCall { key, earlier }) => {
-            Accepted::ConflictInCall(key, earlier)
-        }
-        Err(EnqueueError::BadName { .. }) => Accepted::BadKey,
-        Err(EnqueueError::Withheld { refused }) => Accepted::Withheld(refused),
-        Err(error) => return Err(text(error)),
+        Err(error) => refused(error)?,
+    })
+}
+
+/// Why a job was not accepted.
+pub(super) fn refused(error: EnqueueError) -> Result<Accepted, String> {
+    Ok(match error {
+        EnqueueError::KeyConflict { key, owner, state } => Accepted::Conflict(key, owner, state),
+        EnqueueError::KeyConflictInCall { key, earlier } => Accepted::ConflictInCall(key, earlier),
+        EnqueueError::BadName { .. } => Accepted::BadKey,
+        EnqueueError::Withheld { refused } => Accepted::Withheld(refused),
+        error => return Err(text(error)),
     })
 }
 
 impl Item {
-    fn new_job(&self) -> NewJob {
+    pub(super) fn new_job(&self) -> NewJob {
         let queue = QUEUES.get(self.queue).copied().unwrap_or_default();
         let mut job =
             NewJob::new(queue, self.kind_name()).bytes(self.payload()).priority(self.priority);

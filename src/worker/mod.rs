@@ -1,7 +1,6 @@
 //! Loops that run handlers. Uses the public handle, and of its private parts only what joins a
 //! settle to the next claim.
 
-pub(crate) mod completion;
 pub(crate) mod delivery;
 pub(crate) mod heart;
 pub(crate) mod slot;

@@ -10,13 +10,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Signal;
-use crate::domain::arrival::Start;
 use crate::domain::failure::Failure;
 use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
-use crate::handle::lease::{Lease, completion};
+use crate::handle::completion::{Completion, refusal};
+use crate::handle::lease::Lease;
 use crate::handle::redrive::Redrive;
-use crate::worker::completion::{Completion, Instead};
 use crate::worker::delivery::Delivery;
 use crate::worker::heart::Heart;
 use crate::writer::command::{How, StopFlag};
@@ -97,25 +96,30 @@ impl Shared {
     fn deliver(&self, lease: Lease, request: &ClaimRequest) -> Option<Lease> {
         // Too late to start: dropped, it goes back uncharged.
         let pulse = self.heart.add(&lease)?;
-        let token = lease.token();
+        let (token, class) = (lease.token(), lease.class());
         let delivery = Delivery { lease, pulse };
         let outcome = self.handle(&delivery);
         let Delivery { lease, .. } = delivery;
-        let how = how(outcome);
-        let counter = match &how {
+        let how = self.how(outcome);
+        let mut counter = match &how {
             How::Complete { .. } => Some(&self.tally.completed),
             How::Fail(_) => Some(&self.tally.failed),
             How::Snooze(_) | How::Release(_) => None,
         };
         // What was just given back is not what to claim next.
         let goes_on = !matches!(how, How::Release(_)) && !self.stop.is_set();
-        let (settled, claiming) = if goes_on {
+        let (mut settled, claiming) = if goes_on {
             let (settled, claiming) =
                 lease.ask_to_settle_then_claim(how, request.clone()).settled();
             (settled, Some(claiming))
         } else {
             (lease.settle(how), None)
         };
+        // What the store refused, the next delivery would ask for again.
+        if let Some(failure) = settled.as_ref().err().and_then(refusal) {
+            settled = self.jobs.settle(token, class, How::Fail(failure));
+            counter = Some(&self.tally.failed);
+        }
         // Beats go on until the settle is answered, because a slow disk must not cost the lease; and
         // no longer, because the claim may wait long.
         self.heart.remove(token);
@@ -124,9 +128,18 @@ impl Shared {
             (Err(SettleError::StaleLease { .. }), _) => {
                 self.tally.stale.fetch_add(1, Ordering::Relaxed);
             }
-            (Ok(_) | Err(SettleError::ResultTooLarge { .. } | SettleError::Storage(_)), _) => {}
+            (Ok(_) | Err(_), _) => {}
         }
         self.claimed(claiming?.claimed()).flatten()
+    }
+
+    /// What a handler's outcome asks the store for.
+    fn how(&self, outcome: Result<Completion, Failure>) -> How {
+        match outcome.map(|completion| completion.prepare(self.jobs.payload_bytes_max())) {
+            Ok(Ok(how)) => how,
+            Ok(Err(refused)) => How::Fail(refusal(&refused).unwrap_or_else(|| refused.into())),
+            Err(failure) => How::Fail(failure),
+        }
     }
 
     fn handle(&self, delivery: &Delivery) -> Result<Completion, Failure> {
@@ -137,20 +150,6 @@ impl Shared {
             self.tally.panicked.fetch_add(1, Ordering::Relaxed);
             Err(Failure::transient("panicked").message(panic_text(&*panic)))
         })
-    }
-}
-
-/// What a handler's outcome asks the store for.
-fn how(outcome: Result<Completion, Failure>) -> How {
-    match outcome {
-        Ok(Completion { instead: Some(Instead::GiveBack(work)), .. }) => How::Release(work),
-        Ok(Completion { instead: Some(Instead::SnoozeMs(ms)), .. }) => {
-            How::Snooze(Start::AfterMs(ms))
-        }
-        Ok(Completion { result, instead: None }) => completion(result).unwrap_or_else(|error| {
-            How::Fail(Failure::permanent("result_too_large").message(error.to_string()))
-        }),
-        Err(failure) => How::Fail(failure),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
+use crate::domain::effect::Change;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
@@ -58,11 +59,10 @@ impl Command {
         match self {
             Self::Enqueue(enqueue) => enqueue.items.iter().map(|item| item.payload.0.len()).sum(),
             Self::Settle(settle) => match &settle.how {
-                How::Complete { result: Some(result) } => result.0.len(),
-                How::Complete { result: None }
-                | How::Fail(_)
-                | How::Snooze(_)
-                | How::Release(_) => 0,
+                How::Complete { result, effects } => {
+                    result.as_ref().map_or(0, |result| result.0.len()) + effects.bytes()
+                }
+                How::Fail(_) | How::Snooze(_) | How::Release(_) => 0,
             },
             Self::Claim(_)
             | Self::Cancel { .. }
@@ -103,6 +103,22 @@ pub(crate) struct Prepared {
     pub(crate) priority: u8,
     pub(crate) start: Start,
     pub(crate) policy: Option<JobPolicy>,
+}
+
+/// What is written in the same commit as something else, or not at all: checked and encoded on the
+/// caller's thread.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    /// In this order: a later change of the same row wins.
+    pub(crate) changes: Vec<Change>,
+    pub(crate) follow_ups: Vec<Prepared>,
+}
+
+impl WriteSet {
+    pub(crate) fn bytes(&self) -> usize {
+        let payloads = self.follow_ups.iter().map(|job| job.payload.0.len());
+        self.changes.iter().map(Change::bytes).chain(payloads).sum()
+    }
 }
 
 /// What became of an enqueue.
@@ -191,7 +207,7 @@ pub(crate) struct Settle {
 }
 
 pub(crate) enum How {
-    Complete { result: Option<Blob> },
+    Complete { result: Option<Blob>, effects: WriteSet },
     Fail(Failure),
     Snooze(Start),
     Release(Work),

@@ -44,7 +44,7 @@ impl Batch<'_, '_> {
     }
 
     /// Accepts one job, or says why not.
-    fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
+    pub(super) fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
         if let Some(known) = self.known_key(&item)? {
             let flow = match &known.outcome {
                 Ok(_) => Some(Flow::Duplicate),
@@ -60,7 +60,7 @@ impl Batch<'_, '_> {
             return Ok(Err(too_many(full)));
         }
         let Some(next) = self.core.meta.next.checked_add(1) else {
-            return Ok(Err(EnqueueError::TooMany { what: "jobs", count_max: usize::MAX }));
+            return Ok(Err(too_many_jobs()));
         };
         let id = JobId::new(std::mem::replace(&mut self.core.meta.next, next));
         let registry = &mut self.core.registry;
@@ -164,12 +164,19 @@ impl Batch<'_, '_> {
     }
 
     /// What an all-or-nothing call would be refused for.
-    fn first_refusal(
+    pub(super) fn first_refusal(
         &self,
         items: &[Prepared],
     ) -> Result<Option<(usize, EnqueueError)>, StorageError> {
+        if items.is_empty() {
+            return Ok(None);
+        }
         if let Err(full) = self.room(items.iter()) {
             return Ok(Some((0, too_many(full))));
+        }
+        let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
+        if self.core.meta.next.checked_add(count).is_none() {
+            return Ok(Some((0, too_many_jobs())));
         }
         let mut within: HashMap<(&str, &str), (usize, &KeyClaim)> = HashMap::new();
         for (place, item) in items.iter().enumerate() {
@@ -190,6 +197,10 @@ impl Batch<'_, '_> {
 
 fn too_many(full: Full) -> EnqueueError {
     EnqueueError::TooMany { what: full.what, count_max: full.count_max }
+}
+
+fn too_many_jobs() -> EnqueueError {
+    EnqueueError::TooMany { what: "jobs", count_max: usize::MAX }
 }
 
 fn withheld(count: usize, refused: usize, error: &EnqueueError) -> Vec<Outcome> {

@@ -6,6 +6,7 @@ mod books;
 mod claim;
 pub(crate) mod command;
 mod core;
+mod effect;
 mod enqueue;
 mod heads;
 pub(crate) mod leases;

@@ -10,7 +10,7 @@ use crate::error::{CancelError, QueueError, SettleError, StorageError};
 use crate::store::alone;
 use crate::store::job as job_store;
 use crate::writer::batch::Batch;
-use crate::writer::command::{Cancelled, How, QueueSettings, Settle};
+use crate::writer::command::{Cancelled, How, QueueSettings, Settle, WriteSet};
 
 impl Batch<'_, '_> {
     /// Settles the lease, and serves the claim that came with it in the same commit.
@@ -21,13 +21,15 @@ impl Batch<'_, '_> {
             How::Fail(failure) if failure.holds().is_some() => Some(failure.clone()),
             How::Complete { .. } | How::Fail(_) | How::Snooze(_) | How::Release(_) => None,
         };
-        let event = match how {
-            How::Complete { result } => Event::Complete { token, result },
-            How::Fail(failure) => Event::Fail { token, failure },
-            How::Snooze(start) => Event::Snooze { token, until: start.from(now) },
-            How::Release(work) => Event::Release { token, work },
+        let (event, effects) = match how {
+            How::Complete { result, effects } => (Event::Complete { token, result }, effects),
+            How::Fail(failure) => (Event::Fail { token, failure }, WriteSet::default()),
+            How::Snooze(start) => {
+                (Event::Snooze { token, until: start.from(now) }, WriteSet::default())
+            }
+            How::Release(work) => (Event::Release { token, work }, WriteSet::default()),
         };
-        let outcome = self.settled(token, event)?;
+        let outcome = self.settled(token, event, effects)?;
         if matches!(outcome, Err(SettleError::StaleLease { .. })) {
             self.core.books.count(class, Flow::Stale);
         }
@@ -42,6 +44,7 @@ impl Batch<'_, '_> {
         &mut self,
         token: Token,
         event: Event,
+        effects: WriteSet,
     ) -> Result<Result<JobState, SettleError>, StorageError> {
         let stale = |current| Ok(Err(SettleError::StaleLease { presented: token, current }));
         let job = match alone(job_store::read(&*self.rows, token.job))? {
@@ -52,6 +55,12 @@ impl Batch<'_, '_> {
         match alone(self.plan(&job, event))? {
             Err(damage) => Ok(Err(damage.into())),
             Ok(Ok(step)) => {
+                let planned = match self.plan_effects(&effects)? {
+                    Ok(planned) => planned,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                // The effects first: for follow-up jobs, this one still owns its key.
+                self.apply_effects(effects, &planned)?;
                 let state = step.job.state.name();
                 self.apply(&job, step)?;
                 Ok(Ok(state))

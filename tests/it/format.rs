@@ -5,7 +5,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
-use redrive::{Failure, Hold, JobPolicy, JobState, NewJob, Pause, QueuePolicy, Redrive, Scope};
+use redrive::{
+    Completion, EffectTable, Failure, Hold, JobPolicy, JobState, Json, NewJob, Pause, QueuePolicy,
+    Redrive, Scope,
+};
 
 use crate::support::{Bench, check, secs};
 
@@ -19,7 +22,9 @@ fn script(bench: &Bench) {
     let policy = JobPolicy::new().max_deliveries(4).lease(secs(90));
     bench.jobs.set_queue("r", QueuePolicy::new().jobs(policy).retry_share(0.25)).unwrap();
     add("done", "a");
-    bench.claim_one().complete_with("result").unwrap();
+    let notes = EffectTable::<str, Json<Vec<u64>>>::new("notes");
+    let completion = Completion::new().result("result").put(notes, "a", &vec![1, 2]);
+    bench.claim_one().complete_with(completion).unwrap();
     add("dead", "b");
     bench.claim_one().fail(Failure::permanent("E_SCHEMA").message("field 7")).unwrap();
     add("delayed", "c");

@@ -13,6 +13,7 @@ mod cases;
 mod cli;
 mod corpus;
 mod dead;
+mod effects;
 mod faults;
 mod format;
 mod kill;

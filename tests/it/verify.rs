@@ -4,7 +4,8 @@ use std::path::Path;
 
 use redb::{ReadableTable, TableDefinition};
 use redrive::{
-    BatchRule, ClaimRequest, EnqueueError, Failure, JobState, NewJob, Redrive, VerifyReport,
+    BatchRule, ClaimRequest, Completion, EffectTable, EnqueueError, Failure, JobState, NewJob,
+    Redrive, SettleError, VerifyReport,
 };
 
 use crate::support::{Bench, check, secs};
@@ -118,6 +119,79 @@ fn p_11_verify_notices_a_lost_job() {
     for table in ["ready", "delayed", "dead", "keys", "payloads", "history", "counters"] {
         assert!(tables.contains(format!("redrive/{table}").as_str()), "{table}: {tables:?}");
     }
+}
+
+/// Rows of the user's tables that belong to no table, tables without a number of their own, and damage
+/// are found; what is damaged costs whoever needs it, and nobody else.
+#[test]
+fn p_14_damage_in_effect_tables_is_named_and_told() {
+    let table = EffectTable::<str, u64>::new("count");
+    let other = EffectTable::<str, u64>::new("other");
+    let store = || {
+        let bench = Bench::new();
+        bench.add("1");
+        let done = Completion::new().put(table, "a", &1).put(table, "b", &2).put(other, "a", &3);
+        bench.claim_one().complete_with(done).unwrap();
+        bench.jobs.clone().close().unwrap();
+        bench
+    };
+    let named = |bench: &Bench, name: &str| {
+        let report = verify(bench);
+        assert!(report.problems.iter().any(|problem| problem.table == name), "{report:#?}");
+    };
+    let (tables, rows) = ("redrive/effect_tables", "redrive/effect_rows");
+    let bench = store();
+    assert!(verify(&bench).is_clean());
+    tamper(&bench.path, tables, |_, _| None, &[]);
+    named(&bench, rows);
+
+    let bench = store();
+    let copy = std::cell::RefCell::new(Vec::new());
+    let first = |_: &[u8], value: &[u8]| {
+        copy.borrow_mut().push((b"copy".to_vec(), value.to_vec()));
+        Some(value.to_vec())
+    };
+    tamper(&bench.path, tables, first, &[]);
+    tamper(&bench.path, tables, |_, value| Some(value.to_vec()), &copy.borrow()[..1]);
+    named(&bench, tables);
+
+    let mut bench = store();
+    let spoil = |key: &[u8], value: &[u8]| {
+        let mut value = value.to_vec();
+        if key.ends_with(b"a") {
+            value[1] ^= 1;
+        }
+        Some(value)
+    };
+    tamper(&bench.path, rows, spoil, &[]);
+    named(&bench, rows);
+    bench.jobs = redrive::Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
+    assert!(bench.jobs.read(|r| r.get(table, "a")).is_err());
+    assert_eq!(bench.jobs.read(|r| r.get(table, "b")).unwrap(), Some(2));
+    bench.add("2");
+    bench.claim_one().complete_with(Completion::new().put(table, "a", &1)).unwrap();
+    assert_eq!(bench.jobs.read(|r| r.get(table, "a")).unwrap(), Some(1));
+    bench.jobs.clone().close().unwrap();
+
+    // A damaged table row: its users are told, the job stays with its worker, the others go on.
+    tamper(
+        &bench.path,
+        tables,
+        |key, value| {
+            let mut value = value.to_vec();
+            value[1] ^= u8::from(key == b"count");
+            Some(value)
+        },
+        &[],
+    );
+    named(&bench, tables);
+    bench.jobs = redrive::Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
+    bench.add("3");
+    let told = bench.claim_one().complete_with(Completion::new().put(table, "c", &1));
+    assert!(matches!(told, Err(SettleError::Storage(error)) if error.is_corrupt()));
+    bench.add("4");
+    bench.claim_one().complete_with(Completion::new().put(other, "c", &1)).unwrap();
+    assert!(bench.jobs.poisoned().is_none());
 }
 
 /// P14: one damaged job among many is set aside when it comes up; all others run.
