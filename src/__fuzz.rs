@@ -6,12 +6,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::domain::blob::Blob;
+use crate::domain::cohort::{Cohort, Member};
 use crate::domain::counter::{Counters, Flows};
-use crate::domain::failure::FailureClass;
+use crate::domain::filter::DeadFacts;
 use crate::domain::history::HistoryEntry;
 use crate::domain::id::{Class, Instance, JobId};
 use crate::domain::job::{Job, Lane, Ready};
 use crate::domain::pause::Stop;
+use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
 use crate::domain::queue::Queue;
 use crate::domain::time::Timestamp;
@@ -32,12 +34,15 @@ pub fn decode(bytes: &[u8]) {
 
 fn records(bytes: &[u8]) {
     one::<Blob>(bytes);
+    one::<Cohort>(bytes);
     one::<Counters>(bytes);
+    one::<DeadFacts>(bytes);
     one::<Flows>(bytes);
     one::<HistoryEntry>(bytes);
     one::<Job>(bytes);
     one::<JobId>(bytes);
     one::<JobPolicy>(bytes);
+    one::<Member>(bytes);
     one::<Meta>(bytes);
     one::<Queue>(bytes);
     one::<Stop>(bytes);
@@ -46,7 +51,7 @@ fn records(bytes: &[u8]) {
     one::<(JobId, Timestamp)>(bytes);
     one::<(Class, Lane)>(bytes);
     one::<(Class, Lane, Instance)>(bytes);
-    one::<(FailureClass, u64, String)>(bytes);
+    one::<RedrivePlan>(bytes);
     one::<(String, Timestamp)>(bytes);
 }
 

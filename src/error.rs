@@ -171,8 +171,10 @@ macro_rules! errors {
     )*};
 }
 
+mod cohort;
 mod effect;
 
+pub use cohort::{CohortError, RedriveError};
 pub use effect::EffectError;
 
 errors! {

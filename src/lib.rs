@@ -17,19 +17,24 @@ mod writer;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 pub use clock::{Clock, Signal, SystemClock};
+pub use domain::abort::{Abort, AbortReason};
+pub use domain::cohort::{CohortCounts, CohortState, MemberOutcome, SkipReason};
 pub use domain::failure::{Failure, FailureClass};
-pub use domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
-pub use domain::id::{JobId, Token};
+pub use domain::filter::{BadFilter, Filter};
+pub use domain::history::{Death, DeliveryEnd, HistoryEntry, HistoryEvent};
+pub use domain::id::{CohortId, JobId, Token};
 pub use domain::job::{DeathReason, JobState, Lane};
 pub use domain::pause::{Hold, Scope};
+pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use error::{
-    BadName, CancelError, ClaimError, EffectError, EnqueueError, OpenError, PauseError, QueueError,
-    SettleError, StorageError, WorkersError,
+    BadName, CancelError, ClaimError, CohortError, EffectError, EnqueueError, OpenError,
+    PauseError, QueueError, RedriveError, SettleError, StorageError, WorkersError,
 };
 pub use handle::claim::ClaimRequest;
+pub use handle::cohort::{CohortInfo, CohortMember, Preview};
 pub use handle::completion::Completion;
 pub use handle::dead::DeadPage;
 pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};

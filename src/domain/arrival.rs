@@ -63,6 +63,8 @@ impl Arrival {
             unknown: false,
             cycle: Cycle::default(),
             history_next: 0,
+            history_pinned: Vec::new(),
+            cohort: None,
             state,
         };
         Step { job, flows: vec![Flow::Enqueued], history: None }

@@ -64,6 +64,29 @@ impl Fnv {
     }
 }
 
+/// A fingerprint in JSON: 16 hexadecimal digits, because JSON readers spoil large numbers.
+pub(crate) mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(cause: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(&format_args!("{cause:016x}"))
+        } else {
+            cause.serialize(serializer)
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            u64::from_str_radix(&text, 16).map_err(Error::custom)
+        } else {
+            u64::deserialize(deserializer)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,6 +52,7 @@ numbered! {
         Discarded => "discarded",
         Stale => "stale_calls_refused",
         Damaged => "damaged_rows_set_aside",
+        Redriven => "redriven",
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::domain::blob::Blob;
 use crate::domain::failure::Failure;
-use crate::domain::id::{Instance, Token};
+use crate::domain::id::{CohortId, Instance, Token};
 use crate::domain::time::Timestamp;
 
 /// Something that happens to a job.
@@ -27,6 +27,8 @@ pub(crate) enum Event {
     Crash,
     /// Somebody asks for it not to be done.
     Cancel,
+    /// A cohort releases it from the quarantine.
+    Redrive { cohort: CohortId, reason: String },
     /// Its payload cannot be read.
     Spoil { why: String },
 }

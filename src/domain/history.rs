@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::failure::FailureClass;
+use crate::domain::id::CohortId;
+use crate::domain::job::{Dead, DeathReason};
 use crate::domain::limits::{HISTORY_FIRST, HISTORY_LATEST};
 use crate::domain::time::Timestamp;
 
@@ -36,6 +38,59 @@ pub enum HistoryEvent {
     },
     /// Somebody asked to cancel the job while it was leased.
     CancelRequested,
+    /// A cohort released it from the quarantine. Such an entry is never dropped.
+    Redriven {
+        /// The cohort.
+        cohort: CohortId,
+        /// The reason given for the cohort.
+        reason: String,
+        /// What it had died of.
+        death: Box<Death>,
+    },
+}
+
+/// The evidence of an earlier death, as it stood when the job was redriven.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Death {
+    /// When it died.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: DeathReason,
+    /// The class of its last failure.
+    pub class: FailureClass,
+    /// The code of its last failure.
+    pub code: String,
+    /// The message of its last failure, bounded.
+    pub message: String,
+    /// The other side's reference, if known.
+    pub provider_ref: Option<String>,
+    /// Who had it last.
+    pub worker: String,
+    /// The version of the handler that had it last.
+    pub version: String,
+    /// The cause fingerprint, as 16 hexadecimal digits in JSON.
+    #[serde(with = "crate::domain::cause::hex")]
+    pub cause: u64,
+    /// Charged deliveries in the cycle that ended so.
+    pub attempts: u32,
+}
+
+impl Death {
+    pub(crate) fn of(dead: &Dead, attempts: u32) -> Self {
+        Self {
+            at: dead.died_at,
+            reason: dead.reason,
+            class: dead.class,
+            code: dead.code.clone(),
+            message: dead.message.clone(),
+            provider_ref: dead.provider_ref.clone(),
+            worker: dead.worker.clone(),
+            version: dead.version.clone(),
+            cause: dead.cause,
+            attempts,
+        }
+    }
 }
 
 /// How a delivery ended, other than by completing the job.
@@ -78,13 +133,16 @@ pub(crate) const fn evicted_by(next: u32) -> Option<u32> {
     if next < ENTRIES_MAX { None } else { Some(next - HISTORY_LATEST) }
 }
 
-/// The numbers kept after `next` entries were written, and how many were dropped between.
-pub(crate) fn kept(next: u32) -> (impl Iterator<Item = u32>, u32) {
+/// The numbers kept after `next` entries were written, those in `pinned` among them in any case, and
+/// how many were dropped.
+pub(crate) fn kept(next: u32, pinned: &[u32]) -> (impl Iterator<Item = u32>, u32) {
     let dropped = next.saturating_sub(ENTRIES_MAX);
+    let between = HISTORY_FIRST..HISTORY_FIRST + dropped;
     let first = 0..next.min(HISTORY_FIRST);
-    let latest =
-        if dropped == 0 { HISTORY_FIRST.min(next)..next } else { next - HISTORY_LATEST..next };
-    (first.chain(latest), dropped)
+    let latest = HISTORY_FIRST.min(next) + dropped..next;
+    let pinned: Vec<u32> = pinned.iter().copied().filter(|n| between.contains(n)).collect();
+    let dropped = dropped.saturating_sub(u32::try_from(pinned.len()).unwrap_or(u32::MAX));
+    (first.chain(pinned).chain(latest), dropped)
 }
 
 #[cfg(test)]
@@ -102,10 +160,27 @@ mod tests {
                 assert!(rows.remove(&gone));
             }
             rows.insert(next);
-            let (numbers, dropped) = kept(next + 1);
+            let (numbers, dropped) = kept(next + 1, &[]);
             assert_eq!(numbers.collect::<BTreeSet<_>>(), rows);
             assert_eq!(u32::try_from(rows.len()).unwrap() + dropped, next + 1);
         }
         assert_eq!(rows.len(), 32);
+    }
+
+    /// P9: a pinned entry stays whatever comes after it, and everything else stays as it was.
+    #[test]
+    fn p9_pinned_entries_stay() {
+        let pinned = [2, 4, 17, 40];
+        for next in 0..100 {
+            let (numbers, dropped) = kept(next, &pinned);
+            let numbers: Vec<u32> = numbers.collect();
+            let (plain, plain_dropped) = kept(next, &[]);
+            let mut expected: BTreeSet<u32> = plain.collect();
+            expected.extend(pinned.iter().filter(|&&n| n < next));
+            assert!(numbers.is_sorted());
+            assert_eq!(numbers.iter().copied().collect::<BTreeSet<_>>(), expected);
+            assert_eq!(u32::try_from(numbers.len()).unwrap() + dropped, next);
+            assert!(dropped <= plain_dropped);
+        }
     }
 }

@@ -40,6 +40,11 @@ id! {
     pub JobId(u64)
 }
 id! {
+    /// A cohort's identity. Drawn from the same sequence as job ids: it lies after every job that could
+    /// be a member.
+    pub CohortId(u64)
+}
+id! {
     /// The small number a queue's name is stored as.
     pub(crate) QueueId(u32)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::blob::Blob;
 use crate::domain::failure::FailureClass;
-use crate::domain::id::{Class, Instance, JobId, PolicyId, Token};
+use crate::domain::id::{Class, CohortId, Instance, JobId, PolicyId, Token};
 use crate::domain::key::KeyClaim;
 use crate::domain::time::Timestamp;
 
@@ -117,6 +117,11 @@ pub(crate) struct Job {
     pub(crate) cycle: Cycle,
     /// The number the next history entry will get.
     pub(crate) history_next: u32,
+    /// The numbers of the history entries that are never dropped: its redrives, with the evidence of
+    /// each death before them.
+    pub(crate) history_pinned: Vec<u32>,
+    /// The cohort that is owed its outcome.
+    pub(crate) cohort: Option<CohortId>,
     pub(crate) state: State,
 }
 
@@ -205,6 +210,9 @@ pub(crate) struct Dead {
     pub(crate) version: String,
     pub(crate) died_at: Timestamp,
     pub(crate) cause: u64,
+    /// The store's next number when it died: what dies later has a higher one, also within the same
+    /// millisecond.
+    pub(crate) seq: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -48,6 +48,27 @@ pub(crate) const PAUSES_MAX: usize = 10_000;
 /// Longest hold that a throttled failure can ask for, in milliseconds (1 h).
 pub(crate) const HOLD_MS_MAX: u64 = 3_600_000;
 
+/// Most jobs that one filter may name.
+pub(crate) const FILTER_IDS_MAX: usize = 10_000;
+/// Reasons and notes of operators are cut to this many bytes.
+pub(crate) const REASON_BYTES_MAX: usize = 256;
+/// Most jobs a cohort releases at once.
+pub(crate) const COHORT_BATCH_MAX: u32 = 1_000;
+/// Longest time between two batches of a cohort in milliseconds (7 days).
+pub(crate) const COHORT_INTERVAL_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// Most cohorts that have not ended.
+pub(crate) const COHORTS_LIVE_MAX: usize = 100;
+/// Ended cohorts are kept up to this many, the latest ones, with their members.
+pub(crate) const COHORTS_ENDED_MAX: usize = 1_000;
+/// Results that abort rules look at.
+pub(crate) const RESULTS_MAX: u32 = 100;
+/// Largest count in an abort rule.
+pub(crate) const ABORT_COUNT_MAX: u64 = 1_000_000_000;
+/// Longest time in an abort rule in milliseconds (7 days).
+pub(crate) const ABORT_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// Most redrives that a policy may allow.
+pub(crate) const REDRIVES_MAX: u32 = 100;
+
 /// Cuts `text` to at most `bytes_max` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
     let mut end = bytes_max.min(text.len());

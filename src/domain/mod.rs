@@ -5,13 +5,16 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub(crate) mod abort;
 pub(crate) mod arrival;
 pub(crate) mod blob;
 pub(crate) mod cause;
+pub(crate) mod cohort;
 pub(crate) mod counter;
 pub(crate) mod effect;
 pub(crate) mod event;
 pub(crate) mod failure;
+pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod id;
 pub(crate) mod job;
@@ -19,6 +22,7 @@ pub(crate) mod key;
 pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod pause;
+pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod schedule;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::failure::FailureClass;
-use crate::domain::limits::{LEASE_MS_MAX, LEASE_MS_MIN};
+use crate::domain::limits::{LEASE_MS_MAX, LEASE_MS_MIN, REDRIVES_MAX};
 use crate::domain::schedule::Schedule;
 use crate::domain::time::whole_ms;
 
@@ -38,7 +38,7 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// queue's policy do not reach jobs that are already in it.
 ///
 /// Defaults: 6 deliveries each for transient, throttled and ambiguous failures, 3 for crashes, 12
-/// in all; the default [`Schedule`]; a lease of 30 s; no hard deadline; keys kept 7 days after
+/// in all; 2 redrives; the default [`Schedule`]; a lease of 30 s; no hard deadline; keys kept 7 days after
 /// done or cancelled and for as long as the job lies dead; finished jobs without a key not kept.
 ///
 /// ```
@@ -175,6 +175,14 @@ impl JobPolicy {
     #[must_use]
     pub fn releases_max(mut self, releases: u32) -> Self {
         self.releases_max = releases;
+        self
+    }
+
+    /// How often a job may be redriven in its life (default 2): a cohort skips it from then on. At most
+    /// 100.
+    #[must_use]
+    pub fn redrives_max(mut self, redrives: u32) -> Self {
+        self.redrives_max = redrives.min(REDRIVES_MAX);
         self
     }
 

@@ -12,11 +12,16 @@ use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
 use crate::domain::id::Token;
 use crate::domain::job::{
-    Cancelled, Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready,
-    State, Tombstone,
+    Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready, State,
+    Tombstone,
 };
 use crate::domain::policy::{DeadKey, JobPolicy, OnUnknown};
 use crate::domain::time::Timestamp;
+
+mod cancel;
+mod redrive;
+
+pub(crate) use redrive::owed;
 
 /// What a step needs to know beside the job and the event.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +116,10 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
                 return unfit(job);
             };
             Ok(next.crash(lease))
+        }
+        Event::Redrive { cohort, reason } => {
+            let State::Dead(dead) = &job.state else { return unfit(job) };
+            Ok(next.redrive(dead, cohort, reason))
         }
         Event::Spoil { why } => {
             let State::Ready(_) = &job.state else { return unfit(job) };
@@ -329,25 +338,6 @@ impl Next<'_> {
         self.step(vec![Flow::Crashed], Some(entry))
     }
 
-    fn request_cancel(mut self, lease: &Lease) -> Step {
-        if lease.cancel_requested {
-            return self.step(vec![], None);
-        }
-        self.job.state = State::Leased(Lease { cancel_requested: true, ..lease.clone() });
-        let entry = HistoryEntry { at: self.context.now, event: HistoryEvent::CancelRequested };
-        self.step(vec![Flow::CancelRequested], Some(entry))
-    }
-
-    fn cancelled(mut self, mut flows: Vec<Flow>, entry: Option<HistoryEntry>) -> Step {
-        flows.push(Flow::Cancelled);
-        self.job.payload = Payload::Dropped;
-        self.job.state = State::Cancelled(Cancelled {
-            at: self.context.now,
-            tombstone: self.tombstone(self.context.policy.key_cancelled_ms),
-        });
-        self.step(flows, entry)
-    }
-
     /// Nobody can run it: it goes where somebody will look at it.
     fn spoil(mut self, why: &str) -> Step {
         let failure = Failure::permanent("damaged").message(why);
@@ -368,7 +358,7 @@ impl Next<'_> {
     }
 
     fn dead(&self, worker: &str, version: &str, failure: &Failure, reason: DeathReason) -> State {
-        let Context { now, queue, kind, .. } = *self.context;
+        let Context { now, seq, queue, kind, .. } = *self.context;
         let class = failure.class();
         State::Dead(Dead {
             reason,
@@ -380,6 +370,7 @@ impl Next<'_> {
             version: version.to_owned(),
             died_at: now,
             cause: fingerprint(queue, kind, class, failure.code(), failure.text()),
+            seq,
         })
     }
 
@@ -441,6 +432,11 @@ impl Next<'_> {
     fn step(mut self, flows: Vec<Flow>, history: Option<HistoryEntry>) -> Step {
         if history.is_some() {
             self.job.history_next = self.job.history_next.saturating_add(1);
+        }
+        match self.job.state {
+            // Whoever is owed the outcome is told by the writer, from the job before.
+            State::Dead(_) | State::Done(_) | State::Cancelled(_) => self.job.cohort = None,
+            State::Ready(_) | State::Delayed(_) | State::Leased(_) => {}
         }
         Step { job: self.job, flows, history }
     }

@@ -1,7 +1,7 @@
 //! Keys: fixed-width big-endian integers, so that byte order is number order; a trailing string
 //! needs no terminator.
 
-use crate::domain::id::{Class, JobId, KindId, QueueId};
+use crate::domain::id::{Class, CohortId, JobId, KindId, QueueId};
 use crate::domain::job::{Job, Ready, State};
 use crate::domain::pause::Stopped;
 use crate::domain::time::Timestamp;
@@ -119,6 +119,26 @@ pub(crate) fn effect_row(table: u32, key: &[u8]) -> Vec<u8> {
     builder.0
 }
 
+/// `cohorts`: id, and which part of it.
+pub(crate) fn cohort(id: CohortId, part: u8) -> Vec<u8> {
+    new().u64(id.get()).u8(part).0
+}
+
+/// `cohort_members`: cohort, job; so that members stand in the order in which they were accepted.
+pub(crate) fn member(cohort: CohortId, job: JobId) -> Vec<u8> {
+    new().u64(cohort.get()).u64(job.get()).0
+}
+
+/// The part of a `cohort_members` key that names the cohort.
+pub(crate) fn members(cohort: CohortId) -> Vec<u8> {
+    new().u64(cohort.get()).0
+}
+
+/// The part of a `dead` key that names the class.
+pub(crate) fn dead_class(class: Class) -> Vec<u8> {
+    new().class(class).0
+}
+
 /// The key of the state table's row for `job`, without saying which table that is.
 pub(crate) fn state(job_row: &Job) -> Option<Vec<u8>> {
     match &job_row.state {
@@ -145,13 +165,29 @@ pub(crate) fn read_timed(bytes: &[u8]) -> Result<(Timestamp, JobId), Damage> {
     Ok((Timestamp::from_millis(at), JobId::new(id)))
 }
 
-/// Reads the id of a `dead` row.
-pub(crate) fn read_dead(bytes: &[u8]) -> Result<JobId, Damage> {
-    let (_class, rest) = take_u64(bytes)?;
-    let (_died_at, rest) = take_u64(rest)?;
+/// Reads class, time and id of a `dead` row.
+pub(crate) fn read_dead(bytes: &[u8]) -> Result<(Class, Timestamp, JobId), Damage> {
+    let (class, rest) = bytes.split_at_checked(8).ok_or(Damage("a key is too short"))?;
+    let (died_at, id) = read_timed(rest)?;
+    Ok((read_class(class)?, died_at, id))
+}
+
+/// Reads id and part of a `cohorts` row.
+pub(crate) fn read_cohort(bytes: &[u8]) -> Result<(CohortId, u8), Damage> {
+    let (id, rest) = take_u64(bytes)?;
+    let Some((&part, rest)) = rest.split_first() else {
+        return Err(Damage("a key is too short"));
+    };
+    end(rest)?;
+    Ok((CohortId::new(id), part))
+}
+
+/// Reads cohort and job of a `cohort_members` row.
+pub(crate) fn read_member(bytes: &[u8]) -> Result<(CohortId, JobId), Damage> {
+    let (cohort, rest) = take_u64(bytes)?;
     let (id, rest) = take_u64(rest)?;
     end(rest)?;
-    Ok(JobId::new(id))
+    Ok((CohortId::new(cohort), JobId::new(id)))
 }
 
 /// Reads priority and sequence of a `ready` row.
@@ -268,6 +304,7 @@ mod tests {
             let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
             let _ = read_effect_row(&bytes);
+            let _ = (read_dead(&bytes), read_cohort(&bytes), read_member(&bytes));
         }
     }
 }

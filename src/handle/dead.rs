@@ -1,11 +1,12 @@
 //! Looking at the quarantine.
 
-use crate::domain::id::{JobId, QueueId};
+use crate::domain::filter::Filter;
+use crate::domain::id::JobId;
 use crate::error::StorageError;
 use crate::handle::job::JobInfo;
 use crate::handle::redrive::Redrive;
-use crate::store::rows::Rows;
-use crate::store::{dead, names};
+use crate::store::dead::{self, DeadRow, Scope};
+use crate::store::names::Known;
 
 /// A page of dead jobs.
 #[derive(Clone, Debug, Default)]
@@ -49,16 +50,11 @@ impl Redrive {
         limit: usize,
     ) -> Result<Option<DeadPage>, StorageError> {
         self.store().read(|rows| {
-            let queue = match queue {
-                Some(name) => match queue_id(rows, name)? {
-                    Some(id) => Some(id),
-                    None => return Ok(None),
-                },
-                None => None,
-            };
+            let filter = queue.map_or(Filter::new(), |queue| Filter::new().queue(queue));
+            let scope = Scope::of(&filter, &Known::read(rows)?);
             let after = after.and_then(|page| page.end.as_deref());
             let mut page = DeadPage::default();
-            for (row, id) in dead::page(rows, queue, after, limit)? {
+            for DeadRow { name, id, .. } in dead::scan(rows, &scope, after, limit)?.found {
                 match JobInfo::read(rows, id) {
                     Ok(Some(job)) => page.jobs.push(job),
                     Ok(None) => {
@@ -68,14 +64,9 @@ impl Redrive {
                     Err(why) if why.is_corrupt() => page.unreadable.push((id, why)),
                     Err(why) => return Err(why),
                 }
-                page.end = Some(row);
+                page.end = Some(name);
             }
             Ok(page.end.is_some().then_some(page))
         })
     }
-}
-
-fn queue_id(rows: &impl Rows, name: &str) -> Result<Option<QueueId>, StorageError> {
-    let place = names::queues(rows)?.iter().position(|queue| queue.name == name);
-    Ok(place.and_then(|place| u32::try_from(place).ok().map(QueueId::new)))
 }

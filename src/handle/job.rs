@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::domain::failure::FailureClass;
 use crate::domain::history::{HistoryEntry, kept};
-use crate::domain::id::JobId;
+use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
 use crate::domain::time::Timestamp;
 use crate::error::StorageError;
@@ -37,6 +37,8 @@ pub struct JobInfo {
     pub crashes: u32,
     /// How often an operator sent it back from the quarantine.
     pub redrives: u32,
+    /// The cohort that released it last, for as long as its outcome is owed to that one.
+    pub cohort: Option<CohortId>,
     /// An earlier delivery may have had its effect without anybody knowing.
     pub outcome_unknown: bool,
     /// The lane it stands, or will stand, or stood in; for unfinished jobs.
@@ -52,7 +54,8 @@ pub struct JobInfo {
     pub finished_at: Option<Timestamp>,
     /// The result it gave; for done jobs.
     pub result: Option<Vec<u8>>,
-    /// What happened to it, oldest first; bounded to the first 4 and the latest 28 entries.
+    /// What happened to it, oldest first; bounded to the first 4 and the latest 28
+    /// entries, and those of redrives, which are never dropped.
     pub history: Vec<HistoryEntry>,
     /// How many of the kept entries are damaged and cannot be shown.
     pub history_unreadable: usize,
@@ -100,7 +103,7 @@ pub struct DeadInfo {
     pub died_at: Timestamp,
     /// Groups jobs that died of the same thing: queue, kind, class, code and normalised message.
     /// Serialised as 16 hexadecimal digits, because JSON readers spoil large numbers.
-    #[serde(serialize_with = "as_hex")]
+    #[serde(with = "crate::domain::cause::hex")]
     pub cause: u64,
 }
 
@@ -128,6 +131,7 @@ impl JobInfo {
             attempts: job.cycle.attempts,
             crashes: job.cycle.crashed,
             redrives: job.redrives,
+            cohort: job.cohort,
             outcome_unknown: job.unknown,
             lane: None,
             due: None,
@@ -137,7 +141,7 @@ impl JobInfo {
             result: None,
             history_unreadable: kept_rows.rows - kept_rows.entries.len(),
             history: kept_rows.entries,
-            history_dropped: kept(job.history_next).1,
+            history_dropped: kept(job.history_next, &job.history_pinned).1,
         };
         info.describe(job.state, job.first_failed_at);
         Ok(info)
@@ -181,8 +185,4 @@ impl JobInfo {
             State::Cancelled(cancelled) => self.finished_at = Some(cancelled.at),
         }
     }
-}
-
-fn as_hex<S: serde::Serializer>(cause: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{cause:016x}"))
 }

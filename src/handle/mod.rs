@@ -2,6 +2,7 @@
 //! then asks the writer.
 
 pub(crate) mod claim;
+pub(crate) mod cohort;
 pub(crate) mod completion;
 pub(crate) mod dead;
 pub(crate) mod effect;

@@ -2,28 +2,31 @@
 
 use crate::domain::history::{HistoryEntry, evicted_by, kept};
 use crate::domain::id::JobId;
+use crate::domain::job::Job;
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
 
-/// Writes entry number `next`, and drops the one that no longer fits.
+/// Writes the next entry of `job`, and drops the one that no longer fits.
 pub(crate) fn append(
     rows: &mut WriteRows<'_>,
-    job: JobId,
-    next: u32,
+    job: &Job,
     entry: &HistoryEntry,
 ) -> Result<(), StorageError> {
-    if let Some(gone) = evicted_by(next) {
-        rows.write(TableId::History, &key::history(job, gone), None)?;
+    let next = job.history_next;
+    if let Some(gone) = evicted_by(next)
+        && !job.history_pinned.contains(&gone)
+    {
+        rows.write(TableId::History, &key::history(job.id, gone), None)?;
     }
-    rows.write(TableId::History, &key::history(job, next), Some(&record::encode(entry)?))
+    rows.write(TableId::History, &key::history(job.id, next), Some(&record::encode(entry)?))
 }
 
-/// Drops all entries of a job that has had `next` of them.
-pub(crate) fn clear(rows: &mut WriteRows<'_>, job: JobId, next: u32) -> Result<(), StorageError> {
-    for entry in kept(next).0 {
-        rows.write(TableId::History, &key::history(job, entry), None)?;
+/// Drops all entries of a job.
+pub(crate) fn clear(rows: &mut WriteRows<'_>, job: &Job) -> Result<(), StorageError> {
+    for entry in kept(job.history_next, &job.history_pinned).0 {
+        rows.write(TableId::History, &key::history(job.id, entry), None)?;
     }
     Ok(())
 }

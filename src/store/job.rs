@@ -3,6 +3,7 @@
 //! writing here and for checking in `verify`.
 
 use crate::domain::blob::Blob;
+use crate::domain::filter::DeadFacts;
 use crate::domain::id::JobId;
 use crate::domain::job::{Job, Payload, State};
 use crate::error::StorageError;
@@ -56,14 +57,18 @@ pub(crate) const fn state_table(state: &State) -> Option<TableId> {
 }
 
 /// The value of the state table's row: what its readers need without the job's row.
-pub(crate) fn state_value(job: &Job) -> Result<Option<Vec<u8>>, StorageError> {
+pub(crate) fn state_value(held: Held<'_>) -> Result<Option<Vec<u8>>, StorageError> {
+    let job = held.job;
     Ok(match &job.state {
         State::Ready(ready) => Some(record::encode(&(job.id, ready.since))?),
         State::Delayed(delayed) => Some(record::encode(&(job.class, delayed.lane))?),
         State::Leased(lease) => {
             Some(record::encode(&(job.class, lease.from.lane, lease.instance))?)
         }
-        State::Dead(dead) => Some(record::encode(&(dead.class, dead.cause, &dead.code))?),
+        State::Dead(_) => match DeadFacts::of(job, held.holds_key) {
+            Some(facts) => Some(record::encode(&facts)?),
+            None => None,
+        },
         State::Done(_) | State::Cancelled(_) => None,
     })
 }
@@ -74,21 +79,19 @@ pub(crate) fn replace(
     before: Option<Held<'_>>,
     after: Option<Held<'_>>,
 ) -> Result<(), StorageError> {
-    let state_before = before.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
-    let state_after = after.and_then(|held| key::state(held.job).map(|name| (held.job, name)));
-    if state_before.as_ref().map(|(job, name)| (state_table(&job.state), name))
-        != state_after.as_ref().map(|(job, name)| (state_table(&job.state), name))
+    let place = |held: Held<'_>| Some((state_table(&held.job.state)?, key::state(held.job)?));
+    let (state_before, state_after) = (before.and_then(place), after.and_then(place));
+    let same_place = state_before == state_after;
+    if let Some((table, name)) = state_before
+        && !same_place
     {
-        if let Some((job, name)) = state_before
-            && let Some(table) = state_table(&job.state)
-        {
-            rows.write(table, &name, None)?;
-        }
-        if let Some((job, name)) = state_after
-            && let Some(table) = state_table(&job.state)
-        {
-            rows.write(table, &name, state_value(job)?.as_deref())?;
-        }
+        rows.write(table, &name, None)?;
+    }
+    if let (Some(held), Some((table, name))) = (after, state_after)
+        // A dead job's row says more than its place does.
+        && (!same_place || table == TableId::Dead)
+    {
+        rows.write(table, &name, state_value(held)?.as_deref())?;
     }
     replace_key(rows, before, after)?;
     let stored = |held: Held<'_>| matches!(held.job.payload, Payload::Stored { .. });
@@ -104,7 +107,7 @@ pub(crate) fn replace(
             rows.write(TableId::Jobs, &key::job(held.job.id), Some(&value))
         }
         (Some(held), None) => {
-            history::clear(rows, held.job.id, held.job.history_next)?;
+            history::clear(rows, held.job)?;
             rows.write(TableId::Jobs, &key::job(held.job.id), None)
         }
         (None, None) => Ok(()),

@@ -2,6 +2,7 @@
 //! written was decided by `domain::transition`.
 
 pub(crate) mod admission;
+pub(crate) mod cohort;
 pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod database;
@@ -14,6 +15,7 @@ pub(crate) mod meta;
 pub(crate) mod names;
 pub(crate) mod pause;
 pub(crate) mod rows;
+pub(crate) mod selection;
 pub(crate) mod tables;
 pub(crate) mod tombstone;
 pub(crate) mod verify;

@@ -11,6 +11,63 @@ use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
 
+/// What the numbers in rows stand for.
+pub(crate) trait Names {
+    fn find_queue(&self, name: &str) -> Option<QueueId>;
+    fn find_kind(&self, name: &str) -> Option<KindId>;
+    /// Empty for a number that stands for nothing.
+    fn queue_name(&self, id: QueueId) -> &str;
+    /// Empty for a number that stands for nothing.
+    fn kind_name(&self, id: KindId) -> &str;
+    fn policy(&self, id: PolicyId) -> Option<&JobPolicy>;
+}
+
+/// All of them as of one moment, for readers.
+#[derive(Debug)]
+pub(crate) struct Known {
+    queues: Vec<Queue>,
+    kinds: Vec<String>,
+    policies: Vec<JobPolicy>,
+}
+
+impl Known {
+    pub(crate) fn read(rows: &impl Rows) -> Result<Self, StorageError> {
+        Ok(Self { queues: queues(rows)?, kinds: kinds(rows)?, policies: policies(rows)? })
+    }
+}
+
+fn at<T>(list: &[T], number: u32) -> Option<&T> {
+    usize::try_from(number).ok().and_then(|place| list.get(place))
+}
+
+fn number(place: usize) -> Option<u32> {
+    u32::try_from(place).ok()
+}
+
+impl Names for Known {
+    fn find_queue(&self, name: &str) -> Option<QueueId> {
+        let place = self.queues.iter().position(|queue| queue.name == name)?;
+        number(place).map(QueueId::new)
+    }
+
+    fn find_kind(&self, name: &str) -> Option<KindId> {
+        let place = self.kinds.iter().position(|kind| kind == name)?;
+        number(place).map(KindId::new)
+    }
+
+    fn queue_name(&self, id: QueueId) -> &str {
+        at(&self.queues, id.get()).map_or("", |queue| &queue.name)
+    }
+
+    fn kind_name(&self, id: KindId) -> &str {
+        at(&self.kinds, id.get()).map_or("", String::as_str)
+    }
+
+    fn policy(&self, id: PolicyId) -> Option<&JobPolicy> {
+        at(&self.policies, id.get())
+    }
+}
+
 /// All rows of one of the three tables: row `n` is number `n`.
 fn all<T: DeserializeOwned>(rows: &impl Rows, table: TableId) -> Result<Vec<T>, StorageError> {
     let mut list = Vec::new();

@@ -25,6 +25,8 @@ pub(crate) enum TableId {
     Pauses = 16,
     EffectTables = 17,
     EffectRows = 18,
+    Cohorts = 19,
+    CohortMembers = 20,
 }
 
 /// One table.
@@ -37,7 +39,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 19] = [
+pub(crate) const TABLES: [TableRow; 21] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -61,6 +63,8 @@ pub(crate) const TABLES: [TableRow; 19] = [
     row(TableId::Pauses, "redrive/pauses", "what u8, queue u32, kind u32; as far as it names them"),
     row(TableId::EffectTables, "redrive/effect_tables", "name"),
     row(TableId::EffectRows, "redrive/effect_rows", "table u32, key bytes"),
+    row(TableId::Cohorts, "redrive/cohorts", "cohort u64, part u8"),
+    row(TableId::CohortMembers, "redrive/cohort_members", "cohort u64, job u64"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

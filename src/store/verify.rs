@@ -4,9 +4,10 @@ mod effect;
 
 use std::collections::BTreeMap;
 
+use crate::domain::cohort::CohortCounts;
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
 use crate::domain::history::kept;
-use crate::domain::id::{Class, JobId};
+use crate::domain::id::{Class, CohortId, JobId};
 use crate::domain::job::{Job, Payload, State};
 use crate::domain::pause::{Stop, Stopped};
 use crate::domain::policy::JobPolicy;
@@ -14,9 +15,12 @@ use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
 use crate::error::StorageError;
 use crate::format::{hex, key, record};
+use crate::store::job::{self as job_store, Held};
 use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
-use crate::store::{counter, history, job as job_store, key as key_store, names};
+use crate::store::{counter, history, key as key_store, names};
+
+mod cohort;
 
 /// Rows read at a time.
 const PAGE: usize = 1_000;
@@ -72,6 +76,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
         finished: 0,
         buried: 0,
         counters: BTreeMap::new(),
+        members: BTreeMap::new(),
         report: VerifyReport::default(),
     };
     check.each(TableId::Jobs, Check::job)?;
@@ -83,6 +88,8 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     check.each(TableId::History, Check::history_row)?;
     check.each(TableId::Tombstones, Check::tombstone_row)?;
     check.each(TableId::Pauses, Check::pause_row)?;
+    check.each(TableId::CohortMembers, Check::member_row)?;
+    check.cohorts()?;
     if check.finished != check.buried {
         let what = format!("name {} of {} finished jobs", check.buried, check.finished);
         check.problem(TableId::Tombstones, "all", what);
@@ -102,6 +109,8 @@ struct Check<'r, R> {
     /// Finished jobs that have a row, and how many jobs the tombstones name: each once.
     finished: u64,
     buried: u64,
+    /// Recomputed counts of cohorts.
+    members: BTreeMap<CohortId, CohortCounts>,
     /// Recomputed gauges.
     counters: BTreeMap<Class, Counters>,
     report: VerifyReport,
@@ -160,8 +169,9 @@ impl<R: Rows> Check<'_, R> {
         self.finished += u64::from(job.state.tombstone().is_some());
         self.job_state(&job)?;
         self.job_names(&job);
+        self.job_cohort(&job)?;
         let found = history::read(self.rows, job.id)?.rows;
-        let expected = kept(job.history_next).0.count();
+        let expected = kept(job.history_next, &job.history_pinned).0.count();
         if found != expected {
             self.problem(TableId::History, job.id, format!("{found} entries, not {expected}"));
         }
@@ -183,7 +193,10 @@ impl<R: Rows> Check<'_, R> {
             return Ok(());
         };
         let found = self.rows.with(table, &name, |value| Ok(value.to_vec()))?;
-        match (found, job_store::state_value(job)?) {
+        let policy = usize::try_from(job.policy.get()).ok();
+        let policy = policy.and_then(|place| self.policies.get(place));
+        let holds_key = policy.is_some_and(|policy| holds_key(job, policy, self.now));
+        match (found, job_store::state_value(Held { job, holds_key })?) {
             (None, _) => self.problem(table, job.id, "missing"),
             (found, expected) if found != expected => {
                 self.problem(table, job.id, "another value than the job says");

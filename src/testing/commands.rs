@@ -109,7 +109,7 @@ impl Model {
         None
     }
 
-    fn owner(&self, queue: usize, key: Option<&String>) -> Option<&Life> {
+    pub(super) fn owner(&self, queue: usize, key: Option<&String>) -> Option<&Life> {
         let key = key?;
         let now = self.now;
         self.jobs
@@ -213,6 +213,7 @@ impl Model {
         let (class, counted) = ((job.queue, job.kind), job.complete(now, result));
         self.leases.remove(&id);
         self.count(class, counted);
+        self.owed(id);
         Some(JobState::Done)
     }
 
@@ -251,6 +252,7 @@ impl Model {
         };
         let (class, counted) = ((job.queue, job.kind), job.cancel(now));
         self.count(class, counted);
+        self.owed(id);
         Ok(at_once)
     }
 
@@ -314,6 +316,8 @@ impl Item {
             crashes: 0,
             snoozes: 0,
             releases: 0,
+            redrives: 0,
+            cohort: None,
             unknown: false,
             first_failed_at: None,
             history: Vec::new(),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use crate::domain::history::{HistoryEntry, HistoryEvent};
+use crate::domain::id::CohortId;
 use crate::domain::job::{JobState, Lane};
 use crate::handle::job::{DeadInfo, JobInfo, LeaseInfo};
 use crate::handle::redrive::Redrive;
@@ -13,7 +15,7 @@ use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 22] = [
+const FLOWS: [&str; 23] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -36,6 +38,7 @@ const FLOWS: [&str; 22] = [
     "discarded",
     "stale_calls_refused",
     "damaged_rows_set_aside",
+    "redriven",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -57,6 +60,7 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, found: &T, expected: &T) ->
 impl Model {
     /// Compares everything that can be asked for.
     pub(super) fn compare(&self, jobs: &Redrive) -> Verdict {
+        self.compare_cohorts(jobs)?;
         let trouble = |error| format!("the store cannot be read: {error}");
         for (&id, life) in &self.jobs {
             let found = jobs.job(id).map_err(trouble)?;
@@ -145,13 +149,38 @@ impl Model {
     }
 }
 
+/// What is kept of the history: the first and latest entries, and all redrives.
+fn kept(life: &Life, found: &JobInfo) -> Vec<HistoryEntry> {
+    let entries = life.history.len();
+    let between = FIRST..FIRST + entries.saturating_sub(FIRST + LATEST);
+    let stays = |(place, entry): &(usize, &HistoryEntry)| {
+        !between.contains(place) || matches!(entry.event, HistoryEvent::Redriven { .. })
+    };
+    life.history
+        .iter()
+        .enumerate()
+        .filter(stays)
+        .zip(found.history.iter().map(Some).chain(std::iter::repeat(None)))
+        .map(|((_, entry), found)| as_found(entry, found))
+        .collect()
+}
+
+/// The entry, with the cause that was found.
+fn as_found(entry: &HistoryEntry, found: Option<&HistoryEntry>) -> HistoryEntry {
+    let mut entry = entry.clone();
+    if let HistoryEvent::Redriven { death, .. } = &mut entry.event
+        && let Some(HistoryEvent::Redriven { death: found, .. }) = found.map(|found| &found.event)
+    {
+        death.cause = found.cause;
+    }
+    entry
+}
+
 /// What the store must tell of `life`. The cause is a fingerprint the model does not foresee, so
 /// it is taken as `found`.
 fn expected(life: &Life, found: &JobInfo) -> JobInfo {
-    let entries = life.history.len();
-    let dropped = entries.saturating_sub(FIRST + LATEST);
-    let kept = life.history.iter().enumerate();
-    let kept = kept.filter(|&(place, _)| place < FIRST || place >= FIRST + dropped);
+    let kept = kept(life, found);
+    let dropped = life.history.len() - kept.len();
     let mut info = JobInfo {
         id: life.id,
         queue: QUEUES.get(life.queue).map(|&name| name.into()).unwrap_or_default(),
@@ -163,7 +192,8 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         deliveries: life.deliveries,
         attempts: life.attempts,
         crashes: life.crashes,
-        redrives: 0,
+        redrives: life.redrives,
+        cohort: life.cohort.map(CohortId::new),
         outcome_unknown: life.unknown,
         lane: None,
         due: None,
@@ -171,7 +201,7 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         dead: None,
         finished_at: life.finished_at().map(time),
         result: None,
-        history: kept.map(|(_, entry)| entry.clone()).collect(),
+        history: kept,
         history_unreadable: 0,
         history_dropped: u32::try_from(dropped).unwrap_or(u32::MAX),
     };

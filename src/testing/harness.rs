@@ -146,6 +146,7 @@ impl Harness {
     pub fn run(&mut self, op: &Op) -> Result<(), String> {
         self.ops += 1;
         let done = self.step(op);
+        let done = done.and_then(|()| self.quiet());
         done.map_err(|what| format!("step {}, {op:?}: {what}", self.ops))?;
         let compared = if self.ops.is_multiple_of(VERIFY_EVERY) {
             self.model.compare_all(&self.jobs)
@@ -193,7 +194,7 @@ impl Harness {
         for (place, &candidate) in candidates.iter().enumerate() {
             let mut model = candidate.clone();
             model.reopen(at.wall, clock.monotonic_ms());
-            model.round(|_| ());
+            model.settle_all();
             match model.compare_all(&jobs) {
                 Ok(()) => return jobs.close().map(|()| place).map_err(text),
                 Err(difference) => differences.push_str(&format!("\n{place}: {difference}")),
@@ -213,7 +214,7 @@ impl Harness {
         self.model.wall = self.clock.wall().as_millis();
         self.model.mono = self.clock.monotonic_ms();
         sweep(&self.jobs)?;
-        self.model.round(|_| ());
+        self.model.settle_all();
         self.acked();
         Ok(())
     }
@@ -221,6 +222,7 @@ impl Harness {
     pub(super) fn reopen(&mut self) -> Verdict {
         while !self.held.is_empty() {
             self.end(0, |_| Ending::Released, Lease::release)?;
+            self.quiet()?;
         }
         self.close()?;
         self.open()

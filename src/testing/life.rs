@@ -26,6 +26,9 @@ pub(super) struct Life {
     pub(super) crashes: u32,
     pub(super) snoozes: u32,
     pub(super) releases: u32,
+    pub(super) redrives: u32,
+    /// The cohort that is owed its outcome.
+    pub(super) cohort: Option<u64>,
     pub(super) unknown: bool,
     pub(super) first_failed_at: Option<u64>,
     /// All of it; the store keeps the first 4 and the latest 28.
@@ -65,6 +68,8 @@ pub(super) struct Corpse {
     pub(super) reason: DeathReason,
     pub(super) what: Trouble,
     pub(super) worker: String,
+    /// The model's next number when it died.
+    pub(super) seq: u64,
 }
 
 /// A failure as reported or concluded.
@@ -234,6 +239,7 @@ impl Life {
                 reason,
                 what: trouble.clone(),
                 worker: hold.worker.clone(),
+                seq,
             });
             return counted;
         }

@@ -5,6 +5,7 @@
 //! [`Options::open_backend`](crate::Options::open_backend): [`CrashDisk`] loses power and yields the
 //! images that a real disk could hold afterwards, [`FaultBackend`] answers calls with I/O errors.
 
+mod cohort;
 mod commands;
 mod crash_backend;
 mod effects;
@@ -15,6 +16,7 @@ mod life;
 mod model;
 mod op;
 mod pause;
+mod redrive;
 mod rules;
 mod steps;
 
@@ -25,4 +27,4 @@ pub use harness::{Ack, Harness, run_ops, run_ops_from_bytes};
 #[doc(hidden)]
 pub use model::Model;
 #[doc(hidden)]
-pub use op::{Change, Fault, Item, Op, Pausing, When, ops_from_bytes};
+pub use op::{Brakes, Change, Fault, Item, Op, Order, Pausing, When, ops_from_bytes};

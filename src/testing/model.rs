@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
 use crate::domain::time::Timestamp;
+use crate::testing::cohort::Herd;
 use crate::testing::effects::EffectRows;
 use crate::testing::life::{Counted, Ending, Life, Place, Spot};
 use crate::testing::op::QUEUES;
@@ -46,6 +47,9 @@ pub struct Model {
     pub(super) stops: Stops,
     /// Tables of the user's own.
     pub(super) rows: EffectRows,
+    pub(super) herds: Vec<Herd>,
+    /// Something has happened to a cohort since the last pass, or in it.
+    pub(super) restless: bool,
     counted: bool,
     pub(super) wrote: bool,
 }
@@ -83,6 +87,8 @@ impl Model {
             refused: 0,
             stops: Stops::default(),
             rows: EffectRows::new(),
+            herds: Vec::new(),
+            restless: false,
             counted: false,
             wrote: true,
         };
@@ -179,6 +185,7 @@ impl Model {
         }
         self.forget();
         self.end_holds();
+        self.pass();
     }
 
     fn forget(&mut self) {
@@ -225,6 +232,7 @@ impl Model {
         self.leases.remove(&id);
         self.count(class, counted);
         self.counted = true;
+        self.owed(id);
         Some(state)
     }
 }

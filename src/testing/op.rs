@@ -98,10 +98,45 @@ pub enum Op {
         ms: u64,
         queue: bool,
     },
+    /// Start a cohort of dead jobs.
+    Redrive(Brakes),
+    Cohort {
+        cohort: usize,
+        order: Order,
+    },
     /// Give all leases back, close, open.
     Reopen,
     /// The process dies with its leases; open again.
     Kill,
+}
+
+/// How to redrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the methods of a plan")]
+pub struct Brakes {
+    pub queue: Option<usize>,
+    pub code: Option<u8>,
+    pub canary: u32,
+    pub batch: u32,
+    pub ramp_to: u32,
+    pub every_ms: u64,
+    pub in_flight_max: u32,
+    pub limit: Option<u64>,
+    pub reconciled: bool,
+    pub dead_percent: Option<u32>,
+    pub same_cause: Option<u32>,
+    /// It has no reason, which is refused.
+    pub bad: bool,
+}
+
+/// What to do to a cohort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the calls they stand for")]
+#[non_exhaustive]
+pub enum Order {
+    Pause,
+    Resume,
+    Abort,
 }
 
 /// What to pause or resume. The last of the kinds means the whole queue.
@@ -218,7 +253,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
-        match code % 70 {
+        match code % 76 {
             0..=12 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
@@ -263,7 +298,36 @@ impl Bytes<'_> {
                 ms: self.ms(),
                 queue: self.byte().is_multiple_of(2),
             },
+            70..=73 => Op::Redrive(self.brakes()),
+            74 | 75 => Op::Cohort {
+                cohort: lease(self),
+                order: match self.byte() % 6 {
+                    0 | 1 => Order::Pause,
+                    2..=4 => Order::Resume,
+                    _ => Order::Abort,
+                },
+            },
             _ => Op::Kill,
+        }
+    }
+
+    fn brakes(&mut self) -> Brakes {
+        let small = |bytes: &mut Self| u32::from(bytes.byte() % 4);
+        let batch = 1 + small(self);
+        let canary = small(self);
+        Brakes {
+            queue: self.sometimes(3, |bytes| bytes.below(QUEUES.len())),
+            code: self.sometimes(4, |bytes| bytes.byte() % 3),
+            canary,
+            batch,
+            ramp_to: self.sometimes(3, |bytes| batch + 2 * small(bytes)).unwrap_or(0),
+            every_ms: 1 + self.ms() % 100_000,
+            in_flight_max: self.sometimes(2, |bytes| batch + small(bytes)).unwrap_or(0),
+            limit: self.sometimes(4, |bytes| u64::from(canary.max(1) + small(bytes) + 2)),
+            reconciled: self.byte().is_multiple_of(2),
+            dead_percent: self.sometimes(3, |bytes| 20 + 20 * small(bytes)),
+            same_cause: self.sometimes(3, |bytes| 1 + small(bytes) % 3),
+            bad: self.below(24) == 23,
         }
     }
 

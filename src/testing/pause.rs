@@ -41,6 +41,13 @@ impl Model {
         })
     }
 
+    /// Whether nothing dead of the class may be sent back.
+    pub(super) fn redrive_stopped(&self, (queue, kind): ClassKey) -> bool {
+        self.stops.pauses.keys().any(|at| {
+            at.redrive && at.kind.is_none_or(|paused| paused == kind && at.queue == queue)
+        })
+    }
+
     pub(super) fn end_holds(&mut self) {
         let now = self.now;
         let before = self.stops.holds.len();

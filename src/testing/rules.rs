@@ -18,6 +18,7 @@ pub(super) struct Rules {
     pub(super) crashed: u32,
     pub(super) snoozes: u32,
     pub(super) releases: u32,
+    pub(super) redrives: u32,
     /// The last one repeats.
     pub(super) waits_ms: [u64; 3],
     /// Say it to the crate as a doubling schedule instead of a list; the waits are the same.
@@ -39,6 +40,7 @@ pub(super) const PLAIN: Rules = Rules {
     crashed: 2,
     snoozes: 3,
     releases: 50,
+    redrives: 2,
     waits_ms: [1_000, 2_000, 4_000],
     doubling: true,
     lease_ms: 30_000,
@@ -61,6 +63,7 @@ pub(super) const RULES: [Rules; 6] = [
         crashed: 1,
         snoozes: 1,
         releases: 2,
+        redrives: 1,
         waits_ms: [0, 5, 5],
         doubling: false,
         lease_ms: 100,
@@ -109,6 +112,7 @@ pub(super) const RULES: [Rules; 6] = [
         crashed: 4,
         waits_ms: [50, 100, 200],
         lease_ms: 10,
+        redrives: 4,
         ..PLAIN
     },
 ];
@@ -151,6 +155,7 @@ impl Rules {
             .lease(Duration::from_millis(self.lease_ms))
             .snoozes_max(self.snoozes)
             .releases_max(self.releases)
+            .redrives_max(self.redrives)
             .keep_key_after_done(Duration::from_millis(self.key_done_ms))
             .keep_key_after_cancel(Duration::from_millis(self.key_cancelled_ms))
             .keep_finished(Duration::from_millis(self.keep_finished_ms));

@@ -64,6 +64,8 @@ impl Harness {
                 self.time_moved()
             }
             Op::Sweep => self.time_moved(),
+            Op::Redrive(brakes) => self.redrive(brakes),
+            Op::Cohort { cohort, order } => self.order_cohort(*cohort, *order),
             Op::Reopen => self.reopen(),
             Op::Kill => self.kill(),
         }
@@ -277,6 +279,7 @@ impl Harness {
         let place = self.held.len() - 1;
         self.complete(place, None)?;
         self.held.push(copy);
+        self.quiet()?;
         match again % 3 {
             0 => self.complete(place, Some(again)),
             1 => self.fail(place, FailureClass::Transient, None, again),
@@ -292,6 +295,7 @@ impl Harness {
                 break;
             }
             self.end(held, |_| Ending::Released, Lease::release)?;
+            self.quiet()?;
         }
         Ok(())
     }

@@ -97,12 +97,13 @@ impl<'b, 't> Batch<'b, 't> {
         if let Some(entry) = entry
             && !forgotten
         {
-            history::append(self.rows, before.id, before.history_next, &entry)?;
+            history::append(self.rows, before, &entry)?;
         }
         let held = |job| Held { job, holds_key: holds_key(job, &policy, now) };
         let kept = (!forgotten).then(|| held(&after));
         job_store::replace(self.rows, Some(held(before)), kept)?;
         self.settle_lease(before, &after);
+        self.tell_cohort(before, &after)?;
         self.moved(before.class, Some(Gauge::of(before)), (!forgotten).then(|| Gauge::of(&after)));
         for flow in flows {
             self.core.books.count(before.class, flow);
@@ -151,6 +152,7 @@ impl<'b, 't> Batch<'b, 't> {
             return self.set_row_aside(table, name, table, name, why);
         }
         self.set_row_aside(table, name, TableId::Jobs, &key::job(job), why)?;
+        self.tell_cohorts_of_loss(job)?;
         if let Some((class, gauge)) = counted {
             self.moved(class, Some(gauge), None);
             self.core.books.count(class, Flow::Damaged);
@@ -184,6 +186,7 @@ impl<'b, 't> Batch<'b, 't> {
             tombstone::put(self.rows, until, &jobs)?;
             earlier(&mut self.core.next_tombstone, until);
         }
+        self.flush_cohorts()?;
         if self.rows.writes() == 0 && !self.core.books.is_dirty() {
             return Ok(false);
         }

@@ -33,6 +33,11 @@ impl Books {
         self.classes.get(&class).map_or(0, |counters| counters.gauge(gauge))
     }
 
+    /// How often something happened to jobs of a class, ever.
+    pub(super) fn flow(&self, class: Class, flow: Flow) -> u64 {
+        self.classes.get(&class).map_or(0, |counters| counters.flows.get(flow))
+    }
+
     /// Counts a flow in the minute opened last.
     pub(super) fn count(&mut self, class: Class, flow: Flow) {
         let counters = self.classes.entry(class).or_default();

@@ -11,7 +11,7 @@ use crate::domain::job::{Job, Lane, State};
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::alone;
-use crate::store::job as job_store;
+use crate::store::job::{self as job_store, Held};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
@@ -179,7 +179,8 @@ impl Batch<'_, '_> {
                 let Ok(job) = record::decode::<Job>(value) else { continue };
                 if matches!(job.state, State::Ready(_)) && key::state(&job).as_deref() == Some(row)
                 {
-                    let value = job_store::state_value(&job)?;
+                    let held = Held { job: &job, holds_key: true };
+                    let value = job_store::state_value(held)?;
                     self.rows.write(TableId::Ready, row, value.as_deref())?;
                     return Ok(true);
                 }

@@ -8,14 +8,16 @@ use crate::domain::blob::Blob;
 use crate::domain::effect::Change;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
-use crate::domain::id::{Class, JobId, Token};
+use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::KeyClaim;
 use crate::domain::pause::{Scope, Stop};
+use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::error::{
-    CancelError, ClaimError, EnqueueError, PauseError, QueueError, SettleError, StorageError,
+    CancelError, ClaimError, CohortError, EnqueueError, PauseError, QueueError, RedriveError,
+    SettleError, StorageError,
 };
 use crate::writer::reply::Reply;
 
@@ -30,6 +32,15 @@ pub(crate) enum Command {
     Discard {
         job: JobId,
         reply: Reply<Result<(), CancelError>>,
+    },
+    Redrive {
+        plan: Box<RedrivePlan>,
+        reply: Reply<Result<CohortId, RedriveError>>,
+    },
+    Cohort {
+        cohort: CohortId,
+        order: CohortOrder,
+        reply: Reply<Result<(), CohortError>>,
     },
     SetQueue {
         settings: QueueSettings,
@@ -67,6 +78,8 @@ impl Command {
             Self::Claim(_)
             | Self::Cancel { .. }
             | Self::Discard { .. }
+            | Self::Redrive { .. }
+            | Self::Cohort { .. }
             | Self::SetQueue { .. }
             | Self::Pause { .. }
             | Self::Resume { .. }
@@ -224,6 +237,13 @@ pub enum Cancelled {
     Requested,
 }
 
+/// What an operator does to a cohort that has not ended.
+pub(crate) enum CohortOrder {
+    Pause,
+    Resume,
+    Abort(String),
+}
+
 pub(crate) struct QueueSettings {
     pub(crate) name: String,
     pub(crate) policy: Option<JobPolicy>,
@@ -252,4 +272,8 @@ pub struct SweepReport {
     pub forgotten: u64,
     /// Damaged rows that were set aside.
     pub set_aside: u64,
+    /// Dead jobs that were looked at for the member list of a cohort.
+    pub selected: u64,
+    /// Dead jobs that a cohort released.
+    pub redriven: u64,
 }

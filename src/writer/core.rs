@@ -15,6 +15,7 @@ use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::store::{counter, tombstone};
 use crate::writer::books::Books;
+use crate::writer::cohort::Cohorts;
 use crate::writer::command::Claim;
 use crate::writer::leases::Leases;
 use crate::writer::pause::Pauses;
@@ -36,6 +37,9 @@ pub(super) struct Core {
     pub(super) next_due: Option<Timestamp>,
     /// No finished job may be forgotten before this.
     pub(super) next_tombstone: Option<Timestamp>,
+    /// When this process took the file over: nothing has waited for it for longer.
+    pub(super) opened_at: Timestamp,
+    pub(super) cohorts: Cohorts,
     /// There may be windows to prune.
     pub(super) prune_windows: bool,
 }
@@ -60,6 +64,8 @@ impl Core {
             waiting: VecDeque::new(),
             next_due: first_due(rows)?,
             next_tombstone: tombstone::next(rows)?,
+            opened_at: Timestamp::default(),
+            cohorts: Cohorts::load(rows)?,
             prune_windows: true,
         })
     }

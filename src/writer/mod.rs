@@ -4,6 +4,7 @@
 mod batch;
 mod books;
 mod claim;
+mod cohort;
 pub(crate) mod command;
 mod core;
 mod effect;
@@ -186,7 +187,7 @@ impl Desk {
 
     /// Until closed; an error is the one that poisons.
     fn serve(&mut self) -> Result<Reply<()>, StorageError> {
-        let mut more = false;
+        let mut more = self.core.cohorts.has_news();
         loop {
             if !more {
                 self.rest();
@@ -221,6 +222,7 @@ impl Desk {
             self.core.next_tombstone.map(timeline_ms),
             self.core.pauses.next_end().map(timeline_ms),
             self.core.leases.next_end_ms(),
+            self.core.cohorts.next_look().map(timeline_ms),
         ];
         let timed = timed.into_iter().flatten().min();
         let timed = timed.map(|at| at.min(now_ms.saturating_add(BACKSTOP_MS)));
@@ -255,6 +257,8 @@ impl Desk {
         let answered_ms = self.clock.monotonic_ms();
         let took_ms = answered_ms.saturating_sub(time.monotonic_ms);
         self.longest_write_ms.fetch_max(took_ms, Ordering::Relaxed);
+        // Results that came in are looked at before anything else is released.
+        round.more |= self.core.cohorts.has_news();
         if let Err(cause) = written {
             let cause = cause.into_poison();
             // The latch comes first: nobody who was told may find the store still open.
@@ -314,6 +318,7 @@ impl Desk {
     /// Takes the file over: a new instance number, and the leases of the dead become suspects.
     fn recover(&mut self) -> Result<SweepReport, StorageError> {
         let time = self.look();
+        self.core.opened_at = time.now;
         self.core.meta.instance = Instance::new(self.core.meta.instance.get() + 1);
         if self.core.meta.seed == 0 {
             self.core.meta.seed = mix(time.now.as_millis());
@@ -349,6 +354,14 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
         }
         Command::Discard { job, reply } => {
             let outcome = batch.discard(job)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::Redrive { plan, reply } => {
+            let outcome = batch.start_cohort(*plan)?;
+            batch.answer_with(reply, outcome);
+        }
+        Command::Cohort { cohort, order, reply } => {
+            let outcome = batch.order_cohort(cohort, order)?;
             batch.answer_with(reply, outcome);
         }
         Command::SetQueue { settings, reply } => {

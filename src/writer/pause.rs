@@ -34,6 +34,12 @@ impl Pauses {
             && Stopped::of_work(class).iter().any(|stopped| self.stops.contains_key(stopped))
     }
 
+    /// Whether no dead job of `class` may be sent back.
+    pub(super) fn stop_redrive(&self, class: Class) -> bool {
+        !self.stops.is_empty()
+            && Stopped::of_redrive(class).iter().any(|stopped| self.stops.contains_key(stopped))
+    }
+
     /// When the first hold ends.
     pub(super) const fn next_end(&self) -> Option<Timestamp> {
         self.next_end
@@ -110,6 +116,7 @@ impl Batch<'_, '_> {
         for stopped in [Some(stopped), stopped.held()].into_iter().flatten() {
             lifted.extend(self.core.pauses.remove(self.rows, stopped)?);
         }
+        self.core.cohorts.look_again();
         Ok(lifted)
     }
 

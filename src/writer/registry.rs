@@ -8,7 +8,7 @@ use crate::domain::limits::{NAMES_MAX, POLICIES_MAX};
 use crate::domain::policy::JobPolicy;
 use crate::domain::queue::Queue;
 use crate::error::StorageError;
-use crate::store::names;
+use crate::store::names::{self, Names};
 use crate::store::rows::{Rows, WriteRows};
 
 pub(super) struct Registry {
@@ -183,6 +183,28 @@ impl Registry {
         self.policy_ids.insert(Arc::clone(&policy), id);
         self.policies.push(policy);
         id
+    }
+}
+
+impl Names for Registry {
+    fn find_queue(&self, name: &str) -> Option<QueueId> {
+        self.queue_id(name)
+    }
+
+    fn find_kind(&self, name: &str) -> Option<KindId> {
+        self.kind_id(name)
+    }
+
+    fn queue_name(&self, id: QueueId) -> &str {
+        self.queue(id).map_or("", |(_, name)| name)
+    }
+
+    fn kind_name(&self, id: KindId) -> &str {
+        self.kind(id).map_or("", |name| name)
+    }
+
+    fn policy(&self, id: PolicyId) -> Option<&JobPolicy> {
+        Self::policy(self, id).ok().map(Arc::as_ref)
     }
 }
 

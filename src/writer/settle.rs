@@ -111,6 +111,8 @@ impl Batch<'_, '_> {
             return Ok(Err(CancelError::WrongState { job: id, state: refused.state() }));
         }
         self.remove(&job)?;
+        // It may be a member that a cohort holds.
+        self.core.cohorts.look_again();
         self.core.books.count(job.class, Flow::Discarded);
         Ok(Ok(()))
     }

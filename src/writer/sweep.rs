@@ -27,7 +27,8 @@ impl Batch<'_, '_> {
         let expired = self.expire(report)?;
         let forgotten = self.forget(report)?;
         self.end_holds()?;
-        Ok(due || expired || forgotten)
+        let cohorts = self.cohorts(report)?;
+        Ok(due || expired || forgotten || cohorts)
     }
 
     fn due(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {

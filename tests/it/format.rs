@@ -6,8 +6,8 @@ use std::path::Path;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use redrive::{
-    Completion, EffectTable, Failure, Hold, JobPolicy, JobState, Json, NewJob, Pause, QueuePolicy,
-    Redrive, Scope,
+    Completion, EffectTable, Failure, Filter, Hold, JobPolicy, JobState, Json, NewJob, Pause,
+    QueuePolicy, Redrive, RedrivePlan, Scope, SweepReport,
 };
 
 use crate::support::{Bench, check, secs};
@@ -41,6 +41,11 @@ fn script(bench: &Bench) {
     add("held", "f");
     let limit = Failure::throttled("429").retry_after(secs(600)).hold(Hold::Class);
     bench.claim_one().fail(limit).unwrap();
+    let redriven = add("redriven", "g");
+    bench.claim_one().fail(Failure::permanent("E_SCHEMA").message("field 8")).unwrap();
+    let plan = RedrivePlan::new(Filter::new().ids([redriven])).reason("parser fixed");
+    bench.jobs.redrive(plan).unwrap();
+    while bench.jobs.sweep().unwrap() != SweepReport::default() {}
     bench.jobs.pause(Scope::queue("r"), Pause::new("why").by("ada")).unwrap();
     bench.jobs.pause(Scope::redrive(), Pause::new("not now")).unwrap();
     bench.jobs.pause(Scope::redrive_class("q", "dead"), Pause::new("not yet")).unwrap();

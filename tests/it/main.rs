@@ -11,6 +11,7 @@
 mod cases;
 #[cfg(unix)]
 mod cli;
+mod cohort;
 mod corpus;
 mod dead;
 mod effects;

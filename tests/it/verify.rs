@@ -4,8 +4,8 @@ use std::path::Path;
 
 use redb::{ReadableTable, TableDefinition};
 use redrive::{
-    BatchRule, ClaimRequest, Completion, EffectTable, EnqueueError, Failure, JobState, NewJob,
-    Redrive, SettleError, VerifyReport,
+    BatchRule, ClaimRequest, Completion, EffectTable, EnqueueError, Failure, Filter, JobState,
+    NewJob, Redrive, RedrivePlan, SettleError, SweepReport, VerifyReport,
 };
 
 use crate::support::{Bench, check, secs};
@@ -53,6 +53,11 @@ fn store() -> Bench {
     bench.advance(60);
     bench.add_with(NewJob::new("q", "done").key("e"));
     bench.claim_one().complete().unwrap();
+    let canary = bench.add_with(NewJob::new("q", "redriven"));
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    let plan = RedrivePlan::new(Filter::new().ids([canary])).reason("why");
+    bench.jobs.redrive(plan).unwrap();
+    while bench.jobs.sweep().unwrap() != SweepReport::default() {}
     bench.add_with(NewJob::new("q", "delayed").key("c").delay(secs(1 << 40)));
     bench.add_with(NewJob::new("q", "ready").key("d").bytes(vec![7; 1_000]));
     bench.jobs.clone().close().unwrap();
@@ -69,9 +74,18 @@ fn verify(bench: &Bench) -> VerifyReport {
 /// Losing the rows of any table that follows from the jobs is found, and named by its table.
 #[test]
 fn p_11_verify_names_what_is_missing() {
-    for table in
-        ["ready", "delayed", "dead", "keys", "payloads", "history", "tombstones", "windows"]
-    {
+    for table in [
+        "ready",
+        "delayed",
+        "dead",
+        "keys",
+        "payloads",
+        "history",
+        "tombstones",
+        "windows",
+        "cohorts",
+        "cohort_members",
+    ] {
         let bench = store();
         assert!(verify(&bench).is_clean());
         let name = format!("redrive/{table}");
@@ -95,6 +109,7 @@ fn p_11_verify_names_what_is_too_much() {
         ("payloads", 8),
         ("keys", 9),
         ("history", 12),
+        ("cohort_members", 16),
     ] {
         let bench = store();
         let name = format!("redrive/{table}");

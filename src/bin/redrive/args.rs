@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
 use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
 
+use crate::cohort::CohortCommand;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
 
 const EXIT_HELP: &str = "\
@@ -16,7 +17,7 @@ Exit status:
        (enqueue), the books do not balance (verify), or paused jobs are left (work)
     2  the command line cannot be used
     3  the file is open in another process
-    4  there is no such file, queue or job
+    4  there is no such file, queue, job or cohort
     5  the file is damaged, of a newer version, or not a store
     6  the system refused to read or write
   126  the job's command is not executable (work)
@@ -91,6 +92,9 @@ pub(crate) enum Command {
     /// Looks at the quarantine.
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Sends dead jobs back, with brakes.
+    #[command(subcommand)]
+    Cohort(CohortCommand),
     /// Pauses a queue, a kind of it, or redrive.
     Pause(PauseArgs),
     /// Lifts a pause or a hold.
@@ -207,7 +211,8 @@ pub(crate) struct WorkArgs {
     /// How many commands run at a time, 1 to 1,024.
     #[arg(short, long, default_value_t = 1, value_parser = threads)]
     pub(crate) jobs: usize,
-    /// Ends when nothing is ready, running or waiting for a retry. Jobs that were put off to a later
+    /// Ends when nothing is ready, running or waiting for a retry, and no cohort is going to release
+    /// more into this queue. Jobs that were put off to a later
     /// time when they were enqueued do not hold it, nor do jobs of kinds that are paused. Without this
     /// it runs until a signal comes.
     #[arg(long)]
@@ -312,7 +317,7 @@ fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-fn job_id(text: &str) -> Result<JobId, String> {
+pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
     let id = text.parse().map(JobId::new);
     id.map_err(|_| "a job's id is a whole number".to_owned())
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-use redrive::{EnqueueError, OpenError, StorageError, WorkersError};
+use redrive::{CohortError, EnqueueError, OpenError, RedriveError, StorageError, WorkersError};
 
 use crate::output;
 
@@ -97,6 +97,27 @@ impl From<EnqueueError> for Trouble {
     fn from(error: EnqueueError) -> Self {
         match error {
             EnqueueError::Storage(error) => error.into(),
+            other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<RedriveError> for Trouble {
+    fn from(error: RedriveError) -> Self {
+        match error {
+            RedriveError::Storage(error) => error.into(),
+            RedriveError::TooManyCohorts { .. } => Self::new(Status::BadNews, error),
+            other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<CohortError> for Trouble {
+    fn from(error: CohortError) -> Self {
+        match error {
+            CohortError::Storage(error) => error.into(),
+            CohortError::NotFound { .. } => Self::new(Status::Missing, error),
+            CohortError::WrongState { .. } => Self::new(Status::BadNews, error),
             other => Self::new(Status::Usage, other),
         }
     }

@@ -4,11 +4,14 @@
 mod args;
 mod capture;
 mod children;
+mod cohort;
 mod command;
+mod confirm;
 mod control;
 mod dead;
 mod enqueue;
 mod exit;
+mod filter;
 mod job;
 mod key;
 mod lines;
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&file, &args),
         Command::Job(args) => job::run(&file, &args),
         Command::Dead(DeadCommand::List(args)) => dead::list(&file, &args),
+        Command::Cohort(command) => cohort::run(&file, command),
         Command::Pause(args) => pause::pause(&file, args),
         Command::Resume(args) => pause::resume(&file, &args),
         Command::Pauses(args) => pause::list(&file, &args),

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use redrive::{Clock, Counts, Options, QueueStats, Redrive, RunningWorkers, Workers};
 
 use crate::args::WorkArgs;
+use crate::cohort;
 use crate::command::Runner;
 use crate::control::Control;
 use crate::exit::{Status, Trouble};
@@ -150,7 +151,8 @@ impl Shift<'_> {
                 let now = &queue.counts;
                 self.show(now);
                 let stands = held_up(&queue, self.paused);
-                if look && now.ready + now.leased + now.delayed_retry == stands {
+                let empty = now.ready + now.leased + now.delayed_retry == stands;
+                if look && empty && !cohort::will_release(self.jobs, self.queue)? {
                     self.running.drain();
                     draining = true;
                 }

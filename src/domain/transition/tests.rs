@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::arrival::{Arrival, Start};
-use crate::domain::id::{Class, Instance, JobId, KindId, PolicyId, QueueId};
+use crate::domain::history::Death;
+use crate::domain::id::{Class, CohortId, Instance, JobId, KindId, PolicyId, QueueId};
+use crate::domain::job::Cancelled;
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::schedule::Schedule;
 
@@ -38,6 +40,8 @@ fn job(state: State) -> Job {
         unknown: false,
         cycle: Cycle::default(),
         history_next: 2,
+        history_pinned: Vec::new(),
+        cohort: None,
         state,
     }
 }
@@ -91,7 +95,17 @@ fn dead() -> Dead {
         version: String::new(),
         died_at: NOW,
         cause: 1,
+        seq: 400,
     }
+}
+
+fn crashed() -> Job {
+    let class = FailureClass::Crashed;
+    let mut job = job(State::Dead(Dead { class, reason: DeathReason::ClassBudget, ..dead() }));
+    job.redrives = 1;
+    job.history_pinned = vec![1];
+    job.cycle = Cycle { attempts: 2, crashed: 3, ..Cycle::default() };
+    job
 }
 
 /// Every state, and every situation within a state in which some event ends differently.
@@ -138,6 +152,7 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
             policy(),
         ),
         ("dead", job(State::Dead(dead())), policy()),
+        ("dead of crashes, redriven once", crashed(), policy()),
         ("done", job(State::Done(done)), policy()),
         (
             "cancelled",
@@ -171,6 +186,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("deadline passes", Event::Expire { token, deadline_exceeded: true }),
         ("process dies", Event::Crash),
         ("cancel", Event::Cancel),
+        ("redrive", Event::Redrive { cohort: CohortId::new(450), reason: "fixed".into() }),
         ("payload is damaged", Event::Spoil { why: "checksum".into() }),
     ]
 }
@@ -203,6 +219,9 @@ fn describe(outcome: &Result<Step, Refused>) -> String {
     let counted: Vec<_> = step.flows.iter().map(|flow| flow.name()).collect();
     if !counted.is_empty() {
         let _ = write!(text, "; counts {}", counted.join(", "));
+    }
+    if step.job.redrives > 0 {
+        let _ = write!(text, "; redrives {}", step.job.redrives);
     }
     if step.history.is_some() {
         text.push_str("; noted");
@@ -269,6 +288,35 @@ fn any_move() -> impl Strategy<Value = Move> {
 }
 
 proptest! {
+    /// P10, O-14: whatever happened before, a redrive gives a fresh budget and takes nothing away.
+    #[test]
+    fn p10_a_redrive_resets_the_budget_and_nothing_else(
+        deliveries: u32, redrives in 0..100u32, cycle: [u32; 7], next in 0..1_000u32, unknown: bool,
+    ) {
+        let [attempts, transient, throttled, ambiguous, crashed, snoozes, releases] = cycle;
+        let mut before = job(State::Dead(dead()));
+        before.cycle =
+            Cycle { attempts, transient, throttled, ambiguous, crashed, snoozes, releases };
+        (before.deliveries, before.redrives, before.unknown) = (deliveries, redrives, unknown);
+        (before.history_next, before.first_failed_at) = (next, Some(NOW));
+        let cohort = CohortId::new(450);
+        let event = Event::Redrive { cohort, reason: "fixed".into() };
+        let step = step(&before, event, &context(&policy())).unwrap();
+        let mut expected = before.clone();
+        expected.redrives += 1;
+        expected.cycle = Cycle::default();
+        expected.cohort = Some(cohort);
+        expected.history_next += 1;
+        expected.history_pinned.push(next);
+        expected.state = State::Ready(Ready { lane: Lane::Retry, seq: SEQ, since: NOW });
+        prop_assert_eq!(step.job, expected);
+        let entry = step.history.unwrap();
+        let HistoryEvent::Redriven { death, .. } = entry.event else { panic!("{entry:?}") };
+        prop_assert_eq!(*death, Death::of(&dead(), attempts));
+        let policy = policy();
+        prop_assert!(holds_key(&before, &policy, NOW));
+    }
+
     /// P3, P4, P5: whatever happens in whatever order, the delivery number only goes up, an ended
     /// job stays ended, and the number of starts is bounded by the budgets.
     #[test]

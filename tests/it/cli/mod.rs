@@ -2,6 +2,7 @@
 #![expect(clippy::indexing_slicing, reason = "a test says what is missing by panicking")]
 
 mod bad_input;
+mod cohort;
 mod enqueue;
 mod pause;
 mod signals;

@@ -1,0 +1,47 @@
+//! The way back from the quarantine.
+
+use super::{Next, Step};
+use crate::domain::cohort::MemberOutcome;
+use crate::domain::counter::Flow;
+use crate::domain::failure::FailureClass;
+use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
+use crate::domain::id::CohortId;
+use crate::domain::job::{Cycle, Dead, Job, Lane, State};
+
+impl Next<'_> {
+    /// A fresh budget and nothing else: id, key, payload, deliveries, the first failure and the whole
+    /// history stay, and the evidence of this death joins them (P10, O-14).
+    ///
+    /// It goes to the end of the retry lane, so that a redrive never holds more than the retry share
+    /// while fresh work waits, and keeps the order in which the cohort releases (O-26). What was
+    /// convicted of crashes goes on as a suspect: it runs alone among its like (P12).
+    pub(super) fn redrive(mut self, dead: &Dead, cohort: CohortId, reason: String) -> Step {
+        let death = Box::new(Death::of(dead, self.job.cycle.attempts));
+        let event = HistoryEvent::Redriven { cohort, reason, death };
+        let entry = HistoryEntry { at: self.context.now, event };
+        self.job.history_pinned.push(self.job.history_next);
+        self.job.redrives = self.job.redrives.saturating_add(1);
+        self.job.cycle = Cycle::default();
+        self.job.cohort = Some(cohort);
+        self.job.state = self.ready(match dead.class {
+            FailureClass::Crashed => Lane::Suspect,
+            FailureClass::Permanent
+            | FailureClass::Transient
+            | FailureClass::Throttled
+            | FailureClass::Ambiguous => Lane::Retry,
+        });
+        self.step(vec![Flow::Redriven], Some(entry))
+    }
+}
+
+/// What a step from `before` to `after` means for the cohort that is owed the outcome, if one is.
+pub(crate) fn owed(before: &Job, after: &Job) -> Option<(CohortId, MemberOutcome)> {
+    let cohort = before.cohort?;
+    let outcome = match after.state {
+        State::Done(_) => MemberOutcome::Completed,
+        State::Dead(_) => MemberOutcome::DiedAgain,
+        State::Cancelled(_) => MemberOutcome::Cancelled,
+        State::Ready(_) | State::Delayed(_) | State::Leased(_) => return None,
+    };
+    Some((cohort, outcome))
+}
