@@ -80,6 +80,12 @@ fn keys(bytes: &[u8]) {
     if let Ok(class) = key::read_class(bytes) {
         assert_eq!(key::class(class), bytes);
     }
+    if let Ok((class, minute)) = key::read_window(bytes) {
+        assert_eq!(key::window(class, minute), bytes);
+    }
+    if let Ok(stopped) = key::read_pause(bytes) {
+        assert_eq!(key::pause(stopped), bytes);
+    }
     if let Ok(number) = key::read_number(bytes) {
         assert_eq!(key::number(number), bytes);
     }

@@ -29,6 +29,7 @@ pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
+pub use domain::window::Window;
 pub use error::{
     BadName, CancelError, ClaimError, CohortError, EffectError, EnqueueError, OpenError,
     PauseError, QueueError, RedriveError, SettleError, StorageError, WorkersError,
@@ -41,12 +42,16 @@ pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
 pub use handle::effects::Effects;
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
+pub use handle::minutes::Minute;
 pub use handle::new_job::NewJob;
 pub use handle::options::Options;
 pub use handle::pause::{Pause, Paused};
 pub use handle::queue::QueuePolicy;
 pub use handle::read::{EffectRow, Reader};
 pub use handle::redrive::Redrive;
+pub use handle::report::{
+    Attempts, Balance, Change, Count, DelayedBacklog, OldestReady, QueueBalance, Report,
+};
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use store::verify::{Problem, VerifyReport};
 pub use worker::delivery::{Delivery, StopReason};

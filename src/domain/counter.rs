@@ -53,6 +53,21 @@ numbered! {
         Stale => "stale_calls_refused",
         Damaged => "damaged_rows_set_aside",
         Redriven => "redriven",
+        WorkedFresh => "worked_ms_fresh",
+        WorkedRetry => "worked_ms_retry",
+        WorkedSuspect => "worked_ms_suspect",
+        CompletedAfter1 => "completed_after_1",
+        CompletedAfter2 => "completed_after_2",
+        CompletedAfter3 => "completed_after_3",
+        CompletedAfter6 => "completed_after_4_to_6",
+        CompletedAfter12 => "completed_after_7_to_12",
+        CompletedAfterMore => "completed_after_more",
+        DiedAfter1 => "died_after_1",
+        DiedAfter2 => "died_after_2",
+        DiedAfter3 => "died_after_3",
+        DiedAfter6 => "died_after_4_to_6",
+        DiedAfter12 => "died_after_7_to_12",
+        DiedAfterMore => "died_after_more",
     }
 }
 
@@ -129,26 +144,19 @@ impl Gauge {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flows(Vec<u64>);
 
-/// The counters row of one class. Kept twice over: the flows of its whole life are also the sum of
-/// the pruned, the finished and the present minutes, which `verify` checks.
+/// The counters of one class: its row, and in `windows` what the row said at the end of a minute. What
+/// happened between two of them is their difference, so any span of time costs two reads per class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     /// Over the whole life.
     pub(crate) flows: Flows,
     gauges: Vec<u64>,
-    /// The minute that `present` is of.
-    minute: u64,
-    /// What has happened in that minute; it becomes a row of its own when a later one begins.
-    pub(crate) present: Flows,
-    /// What was in windows that are not kept any longer.
-    pub(crate) pruned: Flows,
-}
-
-/// The flows of one finished minute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
+    /// The minute of the latest change.
     pub(crate) minute: u64,
-    pub(crate) flows: Flows,
+    /// How many windows there are of the class.
+    pub(crate) windows: u64,
+    /// The windows of minutes before this one were dropped.
+    pub(crate) kept_from: u64,
 }
 
 impl Flows {
@@ -169,18 +177,35 @@ impl Flows {
             }
         }
     }
+
+    /// What has happened since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut since = Self::default();
+        for &flow in Flow::ALL {
+            let count = self.get(flow).saturating_sub(before.get(flow));
+            if count > 0 {
+                since.add(flow, count);
+            }
+        }
+        since
+    }
+
+    pub(crate) fn sum(&self, flows: impl IntoIterator<Item = Flow>) -> u64 {
+        flows.into_iter().map(|flow| self.get(flow)).sum()
+    }
 }
 
 impl Counters {
-    /// Counts one flow in `minute`; returns the window that is finished thereby, if one is.
-    pub(crate) fn count(&mut self, minute: u64, flow: Flow) -> Option<Window> {
-        let earlier = (minute != self.minute).then(|| Window {
-            minute: std::mem::replace(&mut self.minute, minute),
-            flows: std::mem::take(&mut self.present),
-        });
-        self.flows.add(flow, 1);
-        self.present.add(flow, 1);
-        earlier.filter(|window| window.flows != Flows::default())
+    /// Something is about to change in `minute`; returns the counters as they were at the end of an
+    /// earlier minute, if this is the first change since.
+    pub(crate) fn roll(&mut self, minute: u64) -> Option<Self> {
+        if minute == self.minute {
+            return None;
+        }
+        let earlier = (self.minute != 0).then(|| self.clone());
+        self.minute = minute;
+        self.windows += u64::from(earlier.is_some());
+        earlier
     }
 
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
@@ -212,17 +237,28 @@ impl Counters {
         gauges.into_iter().map(|gauge| self.gauge(gauge)).sum()
     }
 
+    /// Accepted jobs that have not ended, wherever they are; dead ones can come back.
+    pub(crate) fn alive(&self) -> u64 {
+        let lanes = Lane::ALL;
+        self.sum(lanes.map(Gauge::ready))
+            + self.sum(lanes.map(Gauge::delayed))
+            + self.sum(lanes.map(Gauge::leased))
+            + self.gauge(Gauge::Dead)
+    }
+
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the
     /// places they can be in and all the ways they can have ended. 0 when the books balance.
     pub(crate) fn residual(&self) -> i64 {
         let ended = [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Damaged];
-        let ended: u64 = ended.iter().map(|&flow| self.flows.get(flow)).sum();
-        let lanes = Lane::ALL;
-        let alive = self.sum(lanes.map(Gauge::ready))
-            + self.sum(lanes.map(Gauge::delayed))
-            + self.sum(lanes.map(Gauge::leased))
-            + self.gauge(Gauge::Dead);
-        self.flows.get(Flow::Enqueued).wrapping_sub(ended).wrapping_sub(alive).cast_signed()
+        let ended = self.flows.sum(ended);
+        self.flows.get(Flow::Enqueued).wrapping_sub(ended).wrapping_sub(self.alive()).cast_signed()
+    }
+
+    /// The same for the quarantine: deaths less the ways out of it and those in it.
+    pub(crate) fn dead_residual(&self) -> i64 {
+        let died = self.flows.sum(FailureClass::ALL.map(Flow::died));
+        let left = self.flows.sum([Flow::Discarded, Flow::Redriven]);
+        died.wrapping_sub(left).wrapping_sub(self.gauge(Gauge::Dead)).cast_signed()
     }
 }
 

@@ -83,9 +83,9 @@ pub(crate) fn class(class: Class) -> Vec<u8> {
     new().class(class).0
 }
 
-/// `windows`: minute, queue, kind.
-pub(crate) fn window(minute: u64, class: Class) -> Vec<u8> {
-    new().u64(minute).class(class).0
+/// `windows`: queue, kind, minute.
+pub(crate) fn window(class: Class, minute: u64) -> Vec<u8> {
+    new().class(class).u64(minute).0
 }
 
 /// `queues`, `kinds`, `policies`: the number.
@@ -209,6 +209,16 @@ pub(crate) fn read_class(bytes: &[u8]) -> Result<Class, Damage> {
     Ok(Class { queue: QueueId::new(queue), kind: KindId::new(kind) })
 }
 
+/// Reads class and minute of a `windows` row.
+pub(crate) fn read_window(bytes: &[u8]) -> Result<(Class, u64), Damage> {
+    let Some((class, rest)) = bytes.split_at_checked(8) else {
+        return Err(Damage("a key is too short"));
+    };
+    let (minute, rest) = take_u64(rest)?;
+    end(rest)?;
+    Ok((read_class(class)?, minute))
+}
+
 /// Reads what a `pauses` row is of.
 pub(crate) fn read_pause(bytes: &[u8]) -> Result<Stopped, Damage> {
     let Some((&[what], rest)) = bytes.split_first_chunk() else {
@@ -305,6 +315,7 @@ mod tests {
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
             let _ = read_effect_row(&bytes);
             let _ = (read_dead(&bytes), read_cohort(&bytes), read_member(&bytes));
+            let _ = read_window(&bytes);
         }
     }
 }

@@ -9,12 +9,14 @@ pub(crate) mod effect;
 pub(crate) mod effects;
 pub(crate) mod job;
 pub(crate) mod lease;
+pub(crate) mod minutes;
 pub(crate) mod new_job;
 pub(crate) mod options;
 pub(crate) mod pause;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod redrive;
+pub(crate) mod report;
 pub(crate) mod stats;
 
 use crate::domain::limits::NAME_BYTES_MAX;

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::domain::limits::{PAYLOAD_BYTES_CEILING, PAYLOAD_BYTES_MAX};
+use crate::domain::time::whole_ms;
 use crate::error::OpenError;
 use crate::handle::redrive::Redrive;
 use crate::store::database::{Settings, Store};
@@ -12,6 +14,10 @@ use crate::writer::Durability;
 
 /// The least page cache that makes sense, in bytes (1 MiB).
 const CACHE_BYTES_MIN: usize = 1024 * 1024;
+
+const DAY_MINUTES: u64 = 24 * 60;
+/// The longest time for which figures per minute are kept, in minutes (a year).
+const WINDOW_MINUTES_MAX: u64 = 366 * DAY_MINUTES;
 
 /// How to open a store. [`Redrive::open`] uses the defaults.
 ///
@@ -29,6 +35,7 @@ pub struct Options {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) durability: Durability,
     pub(crate) payload_bytes_max: usize,
+    pub(crate) window_minutes: u64,
     cache_bytes: usize,
     check_integrity: bool,
 }
@@ -39,6 +46,7 @@ impl Default for Options {
             clock: Arc::new(SystemClock::new()),
             durability: Durability::Immediate,
             payload_bytes_max: PAYLOAD_BYTES_MAX,
+            window_minutes: 7 * DAY_MINUTES,
             cache_bytes: 64 * 1024 * 1024,
             check_integrity: false,
         }
@@ -71,6 +79,14 @@ impl Options {
     #[must_use]
     pub fn payload_bytes_max(mut self, bytes: usize) -> Self {
         self.payload_bytes_max = bytes;
+        self
+    }
+
+    /// For how long figures per minute are kept, in whole minutes (default 7 days, 1 minute to 366
+    /// days). They are what [`Redrive::report`] looks back with.
+    #[must_use]
+    pub fn keep_windows(mut self, life: Duration) -> Self {
+        self.window_minutes = whole_ms(life) / 60_000;
         self
     }
 
@@ -123,6 +139,10 @@ impl Options {
         }
         if self.cache_bytes < CACHE_BYTES_MIN {
             return bad("cache_bytes", format!("{} is less than 1 MiB", self.cache_bytes));
+        }
+        if !(1..=WINDOW_MINUTES_MAX).contains(&self.window_minutes) {
+            let why = "it is not between 1 minute and 366 days".into();
+            return bad("keep_windows", why);
         }
         if self.durability == (Durability::Deferred { flush_every_ms: 0 }) {
             return bad("durability", "flush_every_ms is 0: use Durability::Immediate".into());

@@ -123,10 +123,7 @@ impl Redrive {
     ///
     /// [`StorageError`] when the pauses cannot be read.
     pub fn pauses(&self) -> Result<Vec<Paused>, StorageError> {
-        self.store().read(|rows| {
-            let stops = pause::all(rows)?;
-            stops.into_iter().map(|(stopped, stop)| paused(rows, stopped, stop)).collect()
-        })
+        self.store().read(list)
     }
 
     /// What stops dead jobs of this class from being sent back, if anything does.
@@ -144,6 +141,11 @@ impl Redrive {
             found.map(|(stopped, stop)| paused(rows, stopped, stop)).transpose()
         })
     }
+}
+
+pub(crate) fn list<R: Rows>(rows: &R) -> Result<Vec<Paused>, StorageError> {
+    let stops = pause::all(rows)?;
+    stops.into_iter().map(|(stopped, stop)| paused(rows, stopped, stop)).collect()
 }
 
 fn check(scope: &Scope) -> Result<(), PauseError> {

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Clock;
 use crate::domain::id::JobId;
+use crate::domain::time::Timestamp;
 use crate::error::{CancelError, EnqueueError, OpenError, StorageError};
 use crate::handle::job::JobInfo;
 use crate::handle::new_job::NewJob;
 use crate::handle::options::Options;
 use crate::handle::stats::Stats;
 use crate::store::database::Store;
+use crate::store::rows::Rows;
 use crate::store::verify::{VerifyReport, verify};
 use crate::writer::Writer;
 use crate::writer::command::{BatchRule, Cancelled, Command, Enqueue, Enqueued, SweepReport};
@@ -44,6 +46,7 @@ struct Inner {
     writer: Writer,
     clock: Arc<dyn Clock>,
     payload_bytes_max: usize,
+    window_minutes: u64,
     /// Enqueues refused before they reached the writer, since the opening.
     refused: AtomicU64,
     /// The longest `read`, in milliseconds.
@@ -70,7 +73,8 @@ impl Redrive {
     pub(crate) fn start(store: Store, options: &Options) -> Result<Self, OpenError> {
         let store = Arc::new(store);
         let clock = Arc::clone(&options.clock);
-        let started = Writer::start(Arc::clone(&store), clock, options.durability);
+        let started =
+            Writer::start(Arc::clone(&store), clock, options.durability, options.window_minutes);
         let (writer, recovered) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -84,6 +88,7 @@ impl Redrive {
             writer,
             clock: Arc::clone(&options.clock),
             payload_bytes_max: options.payload_bytes_max,
+            window_minutes: options.window_minutes,
             refused: AtomicU64::new(0),
             longest_read_ms: AtomicU64::new(0),
             recovered,
@@ -252,11 +257,7 @@ impl Redrive {
     ///
     /// [`StorageError`] when the file cannot be read; differences are in the report.
     pub fn verify(&self) -> Result<VerifyReport, StorageError> {
-        let wall = self.0.clock.wall();
-        self.0.store.read(|rows| {
-            let latest = crate::store::meta::read(rows)?.map(|meta| meta.latest);
-            verify(rows, latest.unwrap_or_default().max(wall))
-        })
+        self.0.store.read(|rows| verify(rows, self.now(rows)?))
     }
 
     /// Whether the store has stopped writing, and why: see [`StorageError::is_poisoned`].
@@ -293,6 +294,17 @@ impl Redrive {
 
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.0.payload_bytes_max
+    }
+
+    /// The store's time as a reader can tell it: the wall clock, or the latest commit where that is
+    /// ahead.
+    pub(crate) fn now(&self, rows: &impl Rows) -> Result<Timestamp, StorageError> {
+        let latest = crate::store::meta::read(rows)?.map(|meta| meta.latest);
+        Ok(latest.unwrap_or_default().max(self.0.clock.wall()))
+    }
+
+    pub(crate) fn window_minutes(&self) -> u64 {
+        self.0.window_minutes
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -2,6 +2,7 @@
 //! written was decided by `domain::transition`.
 
 pub(crate) mod admission;
+pub(crate) mod backlog;
 pub(crate) mod cohort;
 pub(crate) mod counter;
 pub(crate) mod create;

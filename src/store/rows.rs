@@ -33,6 +33,18 @@ pub(crate) trait Rows {
         count_max: usize,
     ) -> Result<Vec<Row>, StorageError>;
 
+    /// The last row with `from <= key < to`.
+    fn last(&self, table: TableId, from: &[u8], to: &[u8]) -> Result<Option<Row>, StorageError>;
+
+    /// How many rows there are with `from <= key < to`, but counts no further than `count_max`.
+    fn count_in(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<usize, StorageError>;
+
     /// The number of rows.
     fn count(&self, table: TableId) -> Result<u64, StorageError>;
 
@@ -133,6 +145,23 @@ impl Rows for WriteRows<'_> {
         Ok(rows)
     }
 
+    fn last(&self, table: TableId, from: &[u8], to: &[u8]) -> Result<Option<Row>, StorageError> {
+        self.reads.set(self.reads.get() + 1);
+        last_row(self.open(table)?, from, to)
+    }
+
+    fn count_in(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<usize, StorageError> {
+        let count = count_rows(self.open(table)?, from, to, count_max)?;
+        self.reads.set(self.reads.get() + u64::try_from(count).unwrap_or(u64::MAX).max(1));
+        Ok(count)
+    }
+
     fn count(&self, table: TableId) -> Result<u64, StorageError> {
         use redb::ReadableTableMetadata;
         self.open(table)?.len().map_err(storage)
@@ -167,6 +196,28 @@ impl Rows for Snapshot {
         match self.0.open_table(table.definition()) {
             Ok(open) => range_rows(&open, from, to, count_max),
             Err(TableError::TableDoesNotExist(_)) => Ok(Vec::new()),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+
+    fn last(&self, table: TableId, from: &[u8], to: &[u8]) -> Result<Option<Row>, StorageError> {
+        match self.0.open_table(table.definition()) {
+            Ok(open) => last_row(&open, from, to),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+
+    fn count_in(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: &[u8],
+        count_max: usize,
+    ) -> Result<usize, StorageError> {
+        match self.0.open_table(table.definition()) {
+            Ok(open) => count_rows(&open, from, to, count_max),
+            Err(TableError::TableDoesNotExist(_)) => Ok(0),
             Err(error) => Err(table_error(error)),
         }
     }
@@ -208,6 +259,30 @@ fn range_rows(
         rows.push((key.to_vec(), value.value().to_vec()));
     }
     Ok(rows)
+}
+
+fn last_row(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    from: &[u8],
+    to: &[u8],
+) -> Result<Option<Row>, StorageError> {
+    let last = table.range::<&[u8]>(from..to).map_err(storage)?.next_back();
+    let Some((key, value)) = last.transpose().map_err(storage)? else { return Ok(None) };
+    Ok(Some((key.value().to_vec(), value.value().to_vec())))
+}
+
+fn count_rows(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    from: &[u8],
+    to: &[u8],
+    count_max: usize,
+) -> Result<usize, StorageError> {
+    let mut count = 0;
+    for row in table.range::<&[u8]>(from..to).map_err(storage)?.take(count_max) {
+        row.map_err(storage)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn not_open() -> StorageError {

@@ -55,7 +55,7 @@ pub(crate) const TABLES: [TableRow; 21] = [
     row(TableId::History, "redrive/history", "job u64, entry u32"),
     row(TableId::Tombstones, "redrive/tombstones", "until u64, first job u64"),
     row(TableId::Counters, "redrive/counters", "queue u32, kind u32; empty for the store itself"),
-    row(TableId::Windows, "redrive/windows", "minute u64, queue u32, kind u32"),
+    row(TableId::Windows, "redrive/windows", "queue u32, kind u32, minute u64"),
     row(TableId::Policies, "redrive/policies", "policy u32"),
     row(TableId::Queues, "redrive/queues", "queue u32"),
     row(TableId::Kinds, "redrive/kinds", "kind u32"),

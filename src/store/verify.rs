@@ -1,15 +1,16 @@
 //! The proof (P11): recomputes indexes and gauges from the job rows and names every difference.
 
+mod books;
 mod effect;
+mod pause;
 
 use std::collections::BTreeMap;
 
 use crate::domain::cohort::CohortCounts;
-use crate::domain::counter::{Counters, Flow, Flows, Gauge};
+use crate::domain::counter::{Counters, Gauge};
 use crate::domain::history::kept;
 use crate::domain::id::{Class, CohortId, JobId};
 use crate::domain::job::{Job, Payload, State};
-use crate::domain::pause::{Stop, Stopped};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::holds_key;
@@ -18,7 +19,7 @@ use crate::format::{hex, key, record};
 use crate::store::job::{self as job_store, Held};
 use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
-use crate::store::{counter, history, key as key_store, names};
+use crate::store::{history, key as key_store, names};
 
 mod cohort;
 
@@ -331,81 +332,6 @@ impl<R: Rows> Check<'_, R> {
                 }
             }
             Err(damage) => self.problem(TableId::Tombstones, hex(name), damage.0),
-        }
-        Ok(())
-    }
-
-    fn pause_row(&mut self, (name, value): &Row) -> Result<(), StorageError> {
-        let stop = record::decode::<Stop>(value);
-        let (stopped, stop) = match (key::read_pause(name), stop) {
-            (Ok(stopped), Ok(stop)) => (stopped, stop),
-            (Err(damage), _) | (_, Err(damage)) => {
-                self.problem(TableId::Pauses, hex(name), damage.0);
-                return Ok(());
-            }
-        };
-        let (queue, kind) = match stopped {
-            Stopped::Queue(queue) | Stopped::HeldQueue(queue) => (queue.get(), 0),
-            Stopped::Class(class) | Stopped::RedriveClass(class) | Stopped::HeldClass(class) => {
-                (class.queue.get(), class.kind.get())
-            }
-            Stopped::Redrive => (0, 0),
-        };
-        let known =
-            |number: u32, count| number == 0 || usize::try_from(number).is_ok_and(|n| n < count);
-        if !known(queue, self.queues) || !known(kind, self.kinds) {
-            self.problem(TableId::Pauses, hex(name), "names an unknown queue or kind");
-        }
-        if stop.until.is_some() != stopped.is_hold() {
-            self.problem(TableId::Pauses, hex(name), "a hold ends, a pause does not");
-        }
-        Ok(())
-    }
-
-    fn counters(&mut self) -> Result<(), StorageError> {
-        let stored = counter::all(self.rows)?;
-        let mut windows: BTreeMap<Class, Flows> = BTreeMap::new();
-        self.each(TableId::Windows, |check, (name, value)| {
-            let class = key::read_class(name.get(8..).unwrap_or_default());
-            match (class, record::decode::<Flows>(value)) {
-                (Ok(class), Ok(flows)) => windows.entry(class).or_default().add_all(&flows),
-                _ => check.problem(TableId::Windows, hex(name), "cannot be read"),
-            }
-            Ok(())
-        })?;
-        let mut recomputed = std::mem::take(&mut self.counters);
-        for (class, counters) in stored {
-            self.report.rows += 1;
-            let label = format!("queue {} kind {}", class.queue, class.kind);
-            let expected = recomputed.remove(&class).unwrap_or_default();
-            for &gauge in Gauge::ALL {
-                let (found, expected) = (counters.gauge(gauge), expected.gauge(gauge));
-                if found != expected {
-                    let what = format!("{} is {found}, the rows say {expected}", gauge.name());
-                    self.problem(TableId::Counters, &label, what);
-                }
-            }
-            if counters.residual() != 0 {
-                let what = format!("the flows leave a residual of {}", counters.residual());
-                self.problem(TableId::Counters, &label, what);
-            }
-            let mut minutes = windows.remove(&class).unwrap_or_default();
-            minutes.add_all(&counters.pruned);
-            minutes.add_all(&counters.present);
-            for &flow in Flow::ALL {
-                let (sum, whole) = (minutes.get(flow), counters.flows.get(flow));
-                if sum != whole {
-                    let what = format!("{}: minutes add up to {sum}, not {whole}", flow.name());
-                    self.problem(TableId::Windows, &label, what);
-                }
-            }
-        }
-        for class in windows.keys() {
-            self.problem(TableId::Windows, format!("{class:?}"), "no counters for it");
-        }
-        for class in recomputed.keys() {
-            let label = format!("queue {} kind {}", class.queue, class.kind);
-            self.problem(TableId::Counters, label, "missing");
         }
         Ok(())
     }

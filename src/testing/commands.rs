@@ -6,6 +6,7 @@ use crate::testing::harness::EPOCH_MS;
 use crate::testing::life::{Ending, Hold, Life, Place, Spot};
 use crate::testing::model::{ClassKey, Lease, Model, state};
 use crate::testing::op::{Item, KINDS, When};
+use crate::testing::report::{COMPLETED_AFTER, attempts};
 use crate::testing::rules::{RULES, Rules};
 
 /// What an enqueue is answered.
@@ -210,8 +211,14 @@ impl Model {
     pub(super) fn complete(&mut self, id: JobId, result: Option<Vec<u8>>) -> Option<JobState> {
         let now = self.now;
         let job = self.jobs.get_mut(&id)?;
-        let (class, counted) = ((job.queue, job.kind), job.complete(now, result));
+        let (class, tries) = ((job.queue, job.kind), job.attempts + 1);
+        let hold = job.hold().cloned();
+        let counted = job.complete(now, result);
         self.leases.remove(&id);
+        if let Some(hold) = hold {
+            self.worked(class, &hold, u64::MAX);
+        }
+        self.add(class, attempts(COMPLETED_AFTER, tries), 1);
         self.count(class, counted);
         self.owed(id);
         Some(JobState::Done)

@@ -15,7 +15,7 @@ use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 23] = [
+const FLOWS: [&str; 38] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -39,6 +39,21 @@ const FLOWS: [&str; 23] = [
     "stale_calls_refused",
     "damaged_rows_set_aside",
     "redriven",
+    "worked_ms_fresh",
+    "worked_ms_retry",
+    "worked_ms_suspect",
+    "completed_after_1",
+    "completed_after_2",
+    "completed_after_3",
+    "completed_after_4_to_6",
+    "completed_after_7_to_12",
+    "completed_after_more",
+    "died_after_1",
+    "died_after_2",
+    "died_after_3",
+    "died_after_4_to_6",
+    "died_after_7_to_12",
+    "died_after_more",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -87,6 +102,7 @@ impl Model {
     /// Compares, and has the store prove itself from its rows.
     pub(super) fn compare_all(&self, jobs: &Redrive) -> Verdict {
         self.compare(jobs)?;
+        self.compare_reports(jobs)?;
         let report = jobs.verify().map_err(|error| format!("verify: {error}"))?;
         if !report.is_clean() {
             return Err(format!("verify found {:?}", report.problems));

@@ -24,6 +24,8 @@ pub(super) const EPOCH_MS: u64 = 1_767_225_600_000;
 pub(super) const VERSION: &str = "v1";
 /// `verify` runs after this many steps.
 const VERIFY_EVERY: usize = 16;
+/// Reports over some windows are compared after this many steps.
+const REPORT_EVERY: usize = 4;
 
 /// A command that was answered: what must be there from then on.
 #[derive(Clone, Debug)]
@@ -150,6 +152,8 @@ impl Harness {
         done.map_err(|what| format!("step {}, {op:?}: {what}", self.ops))?;
         let compared = if self.ops.is_multiple_of(VERIFY_EVERY) {
             self.model.compare_all(&self.jobs)
+        } else if self.ops.is_multiple_of(REPORT_EVERY) {
+            self.model.compare(&self.jobs).and_then(|()| self.model.compare_reports(&self.jobs))
         } else {
             self.model.compare(&self.jobs)
         };

@@ -17,6 +17,7 @@ mod model;
 mod op;
 mod pause;
 mod redrive;
+mod report;
 mod rules;
 mod steps;
 

@@ -7,9 +7,10 @@ use crate::domain::job::{JobState, Lane};
 use crate::domain::time::Timestamp;
 use crate::testing::cohort::Herd;
 use crate::testing::effects::EffectRows;
-use crate::testing::life::{Counted, Ending, Life, Place, Spot};
+use crate::testing::life::{Counted, Ending, Hold, Life, Place, Spot};
 use crate::testing::op::QUEUES;
 use crate::testing::pause::Stops;
+use crate::testing::report::{DIED_AFTER, Log, attempts};
 use crate::testing::rules::{PLAIN, Rules};
 
 /// Queue and kind, by their place among the names in play.
@@ -50,6 +51,7 @@ pub struct Model {
     pub(super) herds: Vec<Herd>,
     /// Something has happened to a cohort since the last pass, or in it.
     pub(super) restless: bool,
+    pub(super) log: Log,
     counted: bool,
     pub(super) wrote: bool,
 }
@@ -89,6 +91,7 @@ impl Model {
             rows: EffectRows::new(),
             herds: Vec::new(),
             restless: false,
+            log: Log::new(),
             counted: false,
             wrote: true,
         };
@@ -118,6 +121,11 @@ impl Model {
     #[must_use]
     pub fn monotonic_ms(&self) -> u64 {
         self.mono
+    }
+
+    /// The time of the last commit.
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
     }
 
     fn leased(&self) -> impl Iterator<Item = JobId> {
@@ -210,12 +218,30 @@ impl Model {
     }
 
     pub(super) fn count(&mut self, class: ClassKey, flows: Counted) {
-        let class = self.flows.entry(class).or_default();
+        self.flows.entry(class).or_default();
         for flow in flows {
-            *class.entry(flow).or_default() += 1;
-            self.counted = true;
+            self.add(class, flow, 1);
         }
         self.wrote = true;
+    }
+
+    pub(super) fn add(&mut self, class: ClassKey, flow: &'static str, count: u64) {
+        *self.flows.entry(class).or_default().entry(flow).or_default() += count;
+        *self.log.entry((self.now / 60_000, class, flow)).or_default() += count;
+        self.counted = true;
+    }
+
+    /// A lease of the job ends: the time it took, and the attempts if the job has ended, too.
+    pub(super) fn worked(&mut self, class: ClassKey, hold: &Hold, known: u64) {
+        let flow = match hold.from.lane {
+            Lane::Fresh => "worked_ms_fresh",
+            Lane::Retry => "worked_ms_retry",
+            Lane::Suspect => "worked_ms_suspect",
+        };
+        let ms = (self.now - hold.at).min(known);
+        if ms > 0 {
+            self.add(class, flow, ms);
+        }
     }
 
     /// Ends the present delivery of a leased job.
@@ -229,7 +255,19 @@ impl Model {
         }
         let class = (job.queue, job.kind);
         let state = state(job);
+        let known = match ending {
+            Ending::Crashed => job.rules.lease_ms,
+            Ending::Failed(..)
+            | Ending::Snoozed { .. }
+            | Ending::Released
+            | Ending::Expired { .. } => u64::MAX,
+        };
+        let ended = (state == JobState::Dead).then(|| attempts(DIED_AFTER, job.attempts));
         self.leases.remove(&id);
+        self.worked(class, &hold, known);
+        if let Some(flow) = ended {
+            self.add(class, flow, 1);
+        }
         self.count(class, counted);
         self.counted = true;
         self.owed(id);

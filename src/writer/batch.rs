@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::counter::{Flow, Gauge};
+use crate::domain::effort::effort;
 use crate::domain::event::Event;
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::{Job, Lane, State};
@@ -15,7 +16,6 @@ use crate::domain::transition::{Context, Refused, Step, forgettable, holds_key, 
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::alone;
-use crate::store::counter::WINDOW_MINUTES;
 use crate::store::job::Held;
 use crate::store::rows::WriteRows;
 use crate::store::tables::TableId;
@@ -44,9 +44,7 @@ impl<'b, 't> Batch<'b, 't> {
         time: Reading,
         answers: &'b mut Vec<Answer>,
     ) -> Self {
-        if core.books.open_minute(time.now.minute()) {
-            core.prune_windows = true;
-        }
+        core.books.open_minute(time.now.minute());
         Self { core, rows, time, answers, tombstones: BTreeMap::new() }
     }
 
@@ -105,6 +103,9 @@ impl<'b, 't> Batch<'b, 't> {
         self.settle_lease(before, &after);
         self.tell_cohort(before, &after)?;
         self.moved(before.class, Some(Gauge::of(before)), (!forgotten).then(|| Gauge::of(&after)));
+        for (flow, count) in effort(before, &after, &flows, &policy, now) {
+            self.core.books.add(before.class, flow, count);
+        }
         for flow in flows {
             self.core.books.count(before.class, flow);
         }
@@ -191,10 +192,8 @@ impl<'b, 't> Batch<'b, 't> {
             return Ok(false);
         }
         // Old windows go along with a commit; they are not worth one of their own.
-        if self.core.prune_windows {
-            let oldest = self.time.now.minute().saturating_sub(WINDOW_MINUTES);
-            self.core.prune_windows = self.core.books.prune(self.rows, oldest, SLICE)?;
-        }
+        let oldest = self.time.now.minute().saturating_sub(self.core.window_minutes);
+        self.core.books.prune(self.rows, oldest, SLICE)?;
         self.core.books.flush(self.rows)?;
         self.core.meta.latest = self.core.meta.latest.max(self.time.now);
         self.core.meta.wall = self.time.wall;

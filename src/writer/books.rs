@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::domain::counter::{Counters, Flow, Gauge, Window};
+use crate::domain::counter::{Counters, Flow, Gauge};
 use crate::domain::id::Class;
 use crate::error::StorageError;
 use crate::store::counter;
 use crate::store::rows::{Rows, WriteRows};
+
+/// Classes whose old windows are looked for in one commit.
+const PRUNE_CLASSES: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Books {
@@ -15,8 +18,10 @@ pub(super) struct Books {
     /// The minute in which is counted.
     minute: u64,
     dirty: BTreeSet<Class>,
-    /// Minutes that are over and not written yet.
-    finished: Vec<(Class, Window)>,
+    /// Counters at the end of minutes that are over, not written yet.
+    finished: Vec<(Class, Counters)>,
+    /// Classes whose old windows have not been looked for in this minute.
+    to_prune: Vec<Class>,
 }
 
 impl Books {
@@ -40,45 +45,66 @@ impl Books {
 
     /// Counts a flow in the minute opened last.
     pub(super) fn count(&mut self, class: Class, flow: Flow) {
-        let counters = self.classes.entry(class).or_default();
-        if let Some(window) = counters.count(self.minute, flow) {
-            self.finished.push((class, window));
-        }
-        self.dirty.insert(class);
+        self.add(class, flow, 1);
+    }
+
+    /// Counts a flow several times.
+    pub(super) fn add(&mut self, class: Class, flow: Flow, count: u64) {
+        self.change(class).flows.add(flow, count);
     }
 
     pub(super) fn shift(&mut self, class: Class, from: Option<Gauge>, to: Option<Gauge>) {
         if from == to {
             return;
         }
-        let counters = self.classes.entry(class).or_default();
+        let counters = self.change(class);
         if let Some(from) = from {
             counters.leave(from);
         }
         if let Some(to) = to {
             counters.enter(to);
         }
+    }
+
+    fn change(&mut self, class: Class) -> &mut Counters {
+        let counters = self.classes.entry(class).or_default();
+        if let Some(finished) = counters.roll(self.minute) {
+            self.finished.push((class, finished));
+        }
         self.dirty.insert(class);
+        counters
     }
 
-    /// What is counted from here on is counted in `minute`. Returns whether it is a new one.
-    pub(super) fn open_minute(&mut self, minute: u64) -> bool {
-        std::mem::replace(&mut self.minute, minute) != minute
+    /// What is counted from here on is counted in `minute`.
+    pub(super) fn open_minute(&mut self, minute: u64) {
+        if std::mem::replace(&mut self.minute, minute) != minute && self.to_prune.is_empty() {
+            self.to_prune = self.classes.keys().copied().collect();
+            self.to_prune.sort_unstable();
+        }
     }
 
-    /// Drops up to `count_max` windows of minutes before `oldest`; returns whether there may be more.
+    /// Drops windows of minutes before `oldest`, of a few classes, up to `count_max` of each. The latest
+    /// one of them stays: what happened from `oldest` on is counted from it.
     pub(super) fn prune(
         &mut self,
         rows: &mut WriteRows<'_>,
         oldest: u64,
         count_max: usize,
-    ) -> Result<bool, StorageError> {
-        let pruned = counter::prune_windows(rows, oldest, count_max)?;
-        for (class, flows) in &pruned {
-            self.classes.entry(*class).or_default().pruned.add_all(flows);
-            self.dirty.insert(*class);
+    ) -> Result<(), StorageError> {
+        let first = self.to_prune.len().saturating_sub(PRUNE_CLASSES);
+        for class in self.to_prune.split_off(first) {
+            let Some((dropped, kept_from)) =
+                counter::prune_windows(rows, class, oldest, count_max)?
+            else {
+                continue;
+            };
+            // Not a change of what is counted: the minute of the counters stays.
+            let counters = self.classes.entry(class).or_default();
+            counters.windows = counters.windows.saturating_sub(dropped);
+            counters.kept_from = kept_from;
+            self.dirty.insert(class);
         }
-        Ok(pruned.len() == count_max)
+        Ok(())
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -87,8 +113,8 @@ impl Books {
 
     /// Writes what changed since the last flush.
     pub(super) fn flush(&mut self, rows: &mut WriteRows<'_>) -> Result<(), StorageError> {
-        for (class, window) in std::mem::take(&mut self.finished) {
-            counter::put_window(rows, window.minute, class, &window.flows)?;
+        for (class, counters) in std::mem::take(&mut self.finished) {
+            counter::put_window(rows, class, &counters)?;
         }
         for class in std::mem::take(&mut self.dirty) {
             if let Some(counters) = self.classes.get(&class) {

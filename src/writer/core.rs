@@ -40,12 +40,12 @@ pub(super) struct Core {
     /// When this process took the file over: nothing has waited for it for longer.
     pub(super) opened_at: Timestamp,
     pub(super) cohorts: Cohorts,
-    /// There may be windows to prune.
-    pub(super) prune_windows: bool,
+    /// For how many minutes windows are kept.
+    pub(super) window_minutes: u64,
 }
 
 impl Core {
-    pub(super) fn load(rows: &impl Rows) -> Result<Self, StorageError> {
+    pub(super) fn load(rows: &impl Rows, window_minutes: u64) -> Result<Self, StorageError> {
         let missing = || StorageError::corrupt("the store's state row is missing");
         let meta = meta::read(rows)?.ok_or_else(missing)?;
         let books = Books::load(rows)?;
@@ -66,7 +66,7 @@ impl Core {
             next_tombstone: tombstone::next(rows)?,
             opened_at: Timestamp::default(),
             cohorts: Cohorts::load(rows)?,
-            prune_windows: true,
+            window_minutes,
         })
     }
 }

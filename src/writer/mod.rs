@@ -71,8 +71,9 @@ impl Writer {
         store: Arc<Store>,
         clock: Arc<dyn Clock>,
         durability: Durability,
+        window_minutes: u64,
     ) -> Result<(Self, SweepReport), StorageError> {
-        let core = store.read(Core::load)?;
+        let core = store.read(|rows| Core::load(rows, window_minutes))?;
         let leases = Arc::clone(&core.leases);
         let mailbox = Arc::new(Mailbox::new());
         let poison = Arc::new(OnceLock::new());

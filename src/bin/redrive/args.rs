@@ -9,12 +9,13 @@ use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
 
 use crate::cohort::CohortCommand;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
+use crate::report::ReportArgs;
 
 const EXIT_HELP: &str = "\
 Exit status:
     0  all is well
     1  the command ran and has bad news: a job died in this run (work), a line was refused
-       (enqueue), the books do not balance (verify), or paused jobs are left (work)
+       (enqueue), the books do not balance (verify, report), or paused jobs are left (work)
     2  the command line cannot be used
     3  the file is open in another process
     4  there is no such file, queue, job or cohort
@@ -101,6 +102,8 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Lists what is paused or held, by whom and why.
     Pauses(PausesArgs),
+    /// Tells what has happened in a span of time, and what waits.
+    Report(ReportArgs),
     /// Reads everything and proves that the books balance.
     Verify(VerifyArgs),
 }

@@ -18,6 +18,7 @@ mod lines;
 mod output;
 mod pause;
 mod process;
+mod report;
 mod stats;
 mod store;
 mod verify;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Pause(args) => pause::pause(&file, args),
         Command::Resume(args) => pause::resume(&file, &args),
         Command::Pauses(args) => pause::list(&file, &args),
+        Command::Report(args) => report::run(&file, &args),
         Command::Verify(args) => verify::run(&file, &args),
     };
     match outcome {

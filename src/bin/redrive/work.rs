@@ -203,7 +203,10 @@ fn held_up(queue: &QueueStats, paused: &BTreeSet<String>) -> u64 {
 
 /// How many jobs have died, ever.
 fn died(counts: &Counts) -> u64 {
-    let deaths = counts.flows.iter().filter(|(flow, _)| flow.starts_with("died_"));
+    let deaths = counts
+        .flows
+        .iter()
+        .filter(|(flow, _)| flow.starts_with("died_") && !flow.starts_with("died_after"));
     deaths.map(|(_, count)| count).sum()
 }
 

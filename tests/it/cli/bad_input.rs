@@ -5,13 +5,14 @@ use std::process::Stdio;
 use super::{Program, Run};
 
 /// Every command that must find a store, with what it needs.
-const LOOKING: [&str; 9] = [
+const LOOKING: [&str; 10] = [
     "stats",
     "stats --json",
     "job 1",
     "dead list",
     "verify",
     "pauses",
+    "report",
     "pause --queue q --reason why",
     "resume --queue q",
     "work --queue q --until-empty -- true",

@@ -5,6 +5,7 @@ mod bad_input;
 mod cohort;
 mod enqueue;
 mod pause;
+mod report;
 mod signals;
 mod work;
 

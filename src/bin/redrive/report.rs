@@ -1,0 +1,131 @@
+//! `redrive report`: the books over a span of time, and what waits now.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args as Arguments;
+use redrive::{Attempts, Balance, Count, DelayedBacklog, Options, Report, Window};
+
+use crate::exit::{Status, Trouble};
+use crate::{output, pause, store};
+
+/// Tells what has happened in a span of time, what waits now, and whether the books balance.
+#[derive(Debug, Arguments)]
+pub(crate) struct ReportArgs {
+    /// From so long ago until now, in whole minutes.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    last: Duration,
+    /// Over the whole life of the file.
+    #[arg(long, conflicts_with = "last")]
+    ever: bool,
+    /// Prints JSON, with every figure. Times are milliseconds since 1970.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(file: &Path, args: &ReportArgs) -> Result<Status, Trouble> {
+    let jobs = store::open_existing(file, Options::new())?;
+    let window = if args.ever { Window::ever() } else { Window::last(args.last) };
+    let report = jobs.report(window)?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(|out| text(out, &report))?;
+    }
+    jobs.close()?;
+    let balanced = report.total.residual == 0 && report.total.dead_residual == 0;
+    Ok(if balanced { Status::Done } else { Status::BadNews })
+}
+
+fn text(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "{} to {}", output::time(report.from), output::time(report.to))?;
+    let head = [
+        "QUEUE",
+        "KIND",
+        "BEFORE",
+        "ENQUEUED",
+        "DONE",
+        "CANCELLED",
+        "DISCARDED",
+        "NOW",
+        "RETRIED",
+        "DIED",
+        "DEAD",
+        "RETRY SHARE",
+        "OLDEST READY",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (queue, balance) in &report.queues {
+        let queue = output::one_line(queue, 128);
+        for (kind, balance) in &balance.kinds {
+            rows.push(row(&queue, &output::one_line(kind, 128), balance));
+        }
+    }
+    rows.push(row("(all)", "", &report.total));
+    output::table(out, &rows)?;
+    for (what, attempts) in
+        [("completed", report.total.completed_after), ("dead", report.total.died_after)]
+    {
+        writeln!(out, "{what} after {}", line(attempts))?;
+    }
+    writeln!(out, "delayed: {}", delayed(&report.delayed))?;
+    for stop in &report.pauses {
+        writeln!(out, "{}", pause::line(stop))?;
+    }
+    let Balance { residual, dead_residual, .. } = report.total;
+    match (residual, dead_residual) {
+        (0, 0) => writeln!(out, "the books balance: residual 0"),
+        _ => writeln!(
+            out,
+            "the books do not balance: residual {residual}, of the quarantine {dead_residual}; run \
+             `redrive verify`"
+        ),
+    }
+}
+
+fn row(queue: &str, kind: &str, balance: &Balance) -> Vec<String> {
+    let sum = |prefix: &str| -> u64 {
+        let flows = balance.flows.iter().filter(|(name, _)| name.starts_with(prefix));
+        flows.map(|(_, count)| count).sum()
+    };
+    let died = sum("died_") - sum("died_after_");
+    let share = balance.retry_share.map(|share| format!("{:.0}%", share * 100.0));
+    let oldest = balance.oldest_ready.map(|oldest| {
+        humantime::format_duration(Duration::from_secs(oldest.age_ms / 1_000)).to_string()
+    });
+    vec![
+        queue.to_owned(),
+        kind.to_owned(),
+        balance.alive.before.to_string(),
+        balance.flow("enqueued").to_string(),
+        balance.flow("completed").to_string(),
+        balance.flow("cancelled").to_string(),
+        balance.flow("discarded").to_string(),
+        balance.alive.after.to_string(),
+        sum("retried_").to_string(),
+        died.to_string(),
+        balance.dead.after.to_string(),
+        share.unwrap_or_else(|| "-".into()),
+        oldest.unwrap_or_else(|| "-".into()),
+    ]
+}
+
+fn line(attempts: Attempts) -> String {
+    let Attempts { one, two, three, up_to_6, up_to_12, more, .. } = attempts;
+    format!("1 attempt {one}, 2: {two}, 3: {three}, 4-6: {up_to_6}, 7-12: {up_to_12}, more: {more}")
+}
+
+fn delayed(backlog: &DelayedBacklog) -> String {
+    let count = |Count { count, at_least, .. }: Count| {
+        if at_least { format!("at least {count}") } else { count.to_string() }
+    };
+    format!(
+        "{} due already, {} within a minute, {} within an hour, {} within a day, {} later",
+        count(backlog.overdue),
+        count(backlog.minute),
+        count(backlog.hour),
+        count(backlog.day),
+        count(backlog.later),
+    )
+}
