@@ -24,6 +24,7 @@ pub use domain::filter::{BadFilter, Filter};
 pub use domain::history::{Death, DeliveryEnd, HistoryEntry, HistoryEvent};
 pub use domain::id::{CohortId, JobId, Token};
 pub use domain::job::{DeathReason, JobState, Lane};
+pub use domain::order::OnDead;
 pub use domain::pause::{Hold, Scope};
 pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};

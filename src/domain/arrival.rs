@@ -4,6 +4,7 @@ use crate::domain::counter::Flow;
 use crate::domain::id::{Class, JobId, PolicyId};
 use crate::domain::job::{Cycle, Delayed, Job, Lane, Payload, Ready, State};
 use crate::domain::key::KeyClaim;
+use crate::domain::order::OrderKey;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Step;
 
@@ -37,6 +38,7 @@ pub(crate) struct Arrival {
     pub(crate) key: Option<KeyClaim>,
     pub(crate) payload: Payload,
     pub(crate) start: Start,
+    pub(crate) order: Option<OrderKey>,
 }
 
 impl Arrival {
@@ -66,6 +68,7 @@ impl Arrival {
             history_pinned: Vec::new(),
             cohort: None,
             state,
+            order: self.order,
         };
         Step { job, flows: vec![Flow::Enqueued], history: None }
     }

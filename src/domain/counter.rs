@@ -86,6 +86,7 @@ numbered! {
         Dead => "dead",
         DoneKept => "done_kept",
         CancelledKept => "cancelled_kept",
+        Blocked => "blocked",
     }
 }
 
@@ -112,6 +113,7 @@ impl Gauge {
             State::Dead(_) => Self::Dead,
             State::Done(_) => Self::DoneKept,
             State::Cancelled(_) => Self::CancelledKept,
+            State::Blocked(_) => Self::Blocked,
         }
     }
 
@@ -244,6 +246,7 @@ impl Counters {
             + self.sum(lanes.map(Gauge::delayed))
             + self.sum(lanes.map(Gauge::leased))
             + self.gauge(Gauge::Dead)
+            + self.gauge(Gauge::Blocked)
     }
 
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the

@@ -9,10 +9,12 @@ use crate::domain::time::Timestamp;
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A worker takes it.
+    /// A worker takes it: a ready one, or a blocked one together with those before it.
     Claim(Claimant),
     /// Its due time has come.
     Due,
+    /// Nobody holds its ordering key any longer: it is its turn.
+    Unblock,
     /// The lease holder says it is done.
     Complete { token: Token, result: Option<Blob> },
     /// The lease holder says it failed.

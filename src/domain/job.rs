@@ -8,6 +8,7 @@ use crate::domain::blob::Blob;
 use crate::domain::failure::FailureClass;
 use crate::domain::id::{Class, CohortId, Instance, JobId, PolicyId, Token};
 use crate::domain::key::KeyClaim;
+use crate::domain::order::OrderKey;
 use crate::domain::time::Timestamp;
 
 /// Which line a ready job stands in.
@@ -63,6 +64,8 @@ pub enum JobState {
     Dead,
     /// Ended on request.
     Cancelled,
+    /// Waiting for earlier jobs of its ordering key.
+    Blocked,
 }
 
 impl JobState {
@@ -76,6 +79,7 @@ impl JobState {
             Self::Done => "done",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
+            Self::Blocked => "blocked",
         }
     }
 }
@@ -123,6 +127,7 @@ pub(crate) struct Job {
     /// The cohort that is owed its outcome.
     pub(crate) cohort: Option<CohortId>,
     pub(crate) state: State,
+    pub(crate) order: Option<OrderKey>,
 }
 
 /// What was spent in the present redrive cycle. A redrive starts a new one.
@@ -147,6 +152,7 @@ pub(crate) enum State {
     Dead(Dead),
     Done(Done),
     Cancelled(Cancelled),
+    Blocked(Blocked),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +168,15 @@ pub(crate) struct Delayed {
     /// The lane it will stand in.
     pub(crate) lane: Lane,
     pub(crate) due: Timestamp,
+}
+
+/// Waiting for earlier jobs of the same ordering key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Blocked {
+    /// The lane it will stand in.
+    pub(crate) lane: Lane,
+    /// Not to run before this, whenever its turn comes.
+    pub(crate) due: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,6 +263,7 @@ impl State {
             Self::Dead(_) => JobState::Dead,
             Self::Done(_) => JobState::Done,
             Self::Cancelled(_) => JobState::Cancelled,
+            Self::Blocked(_) => JobState::Blocked,
         }
     }
 
@@ -255,7 +271,11 @@ impl State {
         match self {
             Self::Done(done) => Some(done.tombstone),
             Self::Cancelled(cancelled) => Some(cancelled.tombstone),
-            Self::Ready(_) | Self::Delayed(_) | Self::Leased(_) | Self::Dead(_) => None,
+            Self::Ready(_)
+            | Self::Delayed(_)
+            | Self::Leased(_)
+            | Self::Dead(_)
+            | Self::Blocked(_) => None,
         }
     }
 }
@@ -268,7 +288,8 @@ impl Job {
             | State::Delayed(_)
             | State::Dead(_)
             | State::Done(_)
-            | State::Cancelled(_) => None,
+            | State::Cancelled(_)
+            | State::Blocked(_) => None,
         }
     }
 

@@ -39,6 +39,8 @@ pub(crate) const EFFECT_KEY_BYTES_MAX: usize = 1_024;
 pub(crate) const WRITE_SET_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most follow-up jobs of one completion or step.
 pub(crate) const FOLLOW_UPS_MAX: usize = 10_000;
+/// A claim ends early when it has this many bytes of payloads in hand.
+pub(crate) const CLAIM_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Shortest lease in milliseconds.
 pub(crate) const LEASE_MS_MIN: u64 = 10;
 /// Longest lease in milliseconds (7 days).

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::id::PolicyId;
+use crate::domain::order::OnDead;
 
 /// What is stored about a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,11 +13,18 @@ pub(crate) struct Queue {
     pub(crate) policy: Option<PolicyId>,
     /// The share of this queue's leases that retries may hold while fresh work waits.
     pub(crate) retry_share_percent: u32,
+    /// What a dead job means for those behind it under one ordering key.
+    pub(crate) on_dead: OnDead,
 }
 
 impl Queue {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), policy: None, retry_share_percent: 50 }
+        Self {
+            name: name.to_owned(),
+            policy: None,
+            retry_share_percent: 50,
+            on_dead: OnDead::default(),
+        }
     }
 
     /// Whether one more retry may be leased, with `retries` of `leases` already held by retries.

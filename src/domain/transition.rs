@@ -4,10 +4,12 @@
 //! file. Time, sequence numbers and the jitter seed are inputs, so that the same commands on the
 //! same store give the same store.
 
+mod start;
+
 use crate::domain::blob::Blob;
 use crate::domain::cause::fingerprint;
 use crate::domain::counter::Flow;
-use crate::domain::event::{Claimant, Event, Work};
+use crate::domain::event::{Event, Work};
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
 use crate::domain::id::Token;
@@ -79,18 +81,9 @@ pub(crate) fn discard(job: &Job) -> Result<(), Refused> {
 pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Step, Refused> {
     let next = Next { job: job.clone(), context };
     match event {
-        Event::Claim(claimant) => {
-            let State::Ready(from) = job.state else {
-                return unfit(job);
-            };
-            Ok(next.claim(claimant, from))
-        }
-        Event::Due => {
-            let State::Delayed(delayed) = job.state else {
-                return unfit(job);
-            };
-            Ok(next.due(delayed))
-        }
+        Event::Claim(claimant) => next.claim(claimant),
+        Event::Due => next.due(),
+        Event::Unblock => next.unblock(),
         Event::Complete { token, result } => {
             let lease = fenced(job, token)?;
             Ok(next.complete(lease, result))
@@ -122,11 +115,13 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             Ok(next.redrive(dead, cohort, reason))
         }
         Event::Spoil { why } => {
-            let State::Ready(_) = &job.state else { return unfit(job) };
+            let (State::Ready(_) | State::Blocked(_)) = &job.state else { return unfit(job) };
             Ok(next.spoil(&why))
         }
         Event::Cancel => match &job.state {
-            State::Ready(_) | State::Delayed(_) => Ok(next.cancelled(vec![], None)),
+            State::Ready(_) | State::Delayed(_) | State::Blocked(_) => {
+                Ok(next.cancelled(vec![], None))
+            }
             State::Leased(lease) => Ok(next.request_cancel(lease)),
             State::Dead(_) | State::Done(_) | State::Cancelled(_) => {
                 Err(Refused::Ended { state: job.state.name() })
@@ -147,7 +142,7 @@ pub(crate) fn holds_key(job: &Job, policy: &JobPolicy, now: Timestamp) -> bool {
         return false;
     }
     match &job.state {
-        State::Ready(_) | State::Delayed(_) | State::Leased(_) => true,
+        State::Ready(_) | State::Delayed(_) | State::Leased(_) | State::Blocked(_) => true,
         State::Dead(_) => policy.dead_key == DeadKey::Keep,
         State::Done(_) | State::Cancelled(_) => {
             job.state.tombstone().is_some_and(|tombstone| now < tombstone.key_until)
@@ -172,26 +167,6 @@ struct Next<'a> {
 }
 
 impl Next<'_> {
-    fn claim(mut self, claimant: Claimant, from: Ready) -> Step {
-        let now = self.context.now;
-        self.job.deliveries = self.job.deliveries.saturating_add(1);
-        self.job.state = State::Leased(Lease {
-            instance: claimant.instance,
-            worker: claimant.worker,
-            version: claimant.version,
-            claimed_at: now,
-            deadline: now.plus_ms(self.context.policy.lease_ms),
-            cancel_requested: false,
-            from,
-        });
-        self.step(vec![Flow::Claimed], None)
-    }
-
-    fn due(mut self, delayed: Delayed) -> Step {
-        self.job.state = self.ready(delayed.lane);
-        self.step(vec![], None)
-    }
-
     /// Also after a cancel request: the work has happened, and the history holds both facts.
     fn complete(mut self, lease: &Lease, result: Option<Blob>) -> Step {
         self.job.payload = Payload::Dropped;
@@ -436,7 +411,7 @@ impl Next<'_> {
         match self.job.state {
             // Whoever is owed the outcome is told by the writer, from the job before.
             State::Dead(_) | State::Done(_) | State::Cancelled(_) => self.job.cohort = None,
-            State::Ready(_) | State::Delayed(_) | State::Leased(_) => {}
+            State::Ready(_) | State::Delayed(_) | State::Leased(_) | State::Blocked(_) => {}
         }
         Step { job: self.job, flows, history }
     }

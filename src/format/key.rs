@@ -3,6 +3,7 @@
 
 use crate::domain::id::{Class, CohortId, JobId, KindId, QueueId};
 use crate::domain::job::{Job, Ready, State};
+use crate::domain::order::{Standing, standing};
 use crate::domain::pause::Stopped;
 use crate::domain::time::Timestamp;
 use crate::format::Damage;
@@ -71,6 +72,31 @@ pub(crate) fn key(queue: QueueId, key: &str) -> Vec<u8> {
     let mut builder = new().u32(queue.get());
     builder.0.extend_from_slice(key.as_bytes());
     builder.0
+}
+
+/// `order`: queue, ordering key, 0, standing, id. Ordering keys hold no control characters, so the 0
+/// ends them.
+pub(crate) fn order(queue: QueueId, name: &str, standing: Standing, id: JobId) -> Vec<u8> {
+    let builder = Builder(order_standing(queue, name, standing));
+    builder.u64(id.get()).0
+}
+
+/// The part of an `order` key that names queue and ordering key.
+pub(crate) fn order_key(queue: QueueId, name: &str) -> Vec<u8> {
+    let mut builder = new().u32(queue.get());
+    builder.0.extend_from_slice(name.as_bytes());
+    builder.u8(0).0
+}
+
+/// The part of an `order` key before the job.
+pub(crate) fn order_standing(queue: QueueId, name: &str, standing: Standing) -> Vec<u8> {
+    Builder(order_key(queue, name)).u8(standing.number()).0
+}
+
+/// The `order` row of `job_row`, if it has one.
+pub(crate) fn order_row(job_row: &Job) -> Option<Vec<u8>> {
+    let (claim, standing) = standing(job_row)?;
+    Some(order(job_row.class.queue, &claim.key, standing, job_row.id))
 }
 
 /// `history`: id, entry number.
@@ -146,6 +172,7 @@ pub(crate) fn state(job_row: &Job) -> Option<Vec<u8>> {
         State::Delayed(state) => Some(timed(state.due, job_row.id)),
         State::Leased(state) => Some(timed(state.deadline, job_row.id)),
         State::Dead(state) => Some(dead(job_row.class, state.died_at, job_row.id)),
+        State::Blocked(_) => order_row(job_row),
         State::Done(_) | State::Cancelled(_) => None,
     }
 }
@@ -188,6 +215,25 @@ pub(crate) fn read_member(bytes: &[u8]) -> Result<(CohortId, JobId), Damage> {
     let (id, rest) = take_u64(rest)?;
     end(rest)?;
     Ok((CohortId::new(cohort), JobId::new(id)))
+}
+
+/// Reads standing and id of an `order` row.
+pub(crate) fn read_order(bytes: &[u8]) -> Result<(Standing, JobId), Damage> {
+    let (prefix, id) = bytes.split_last_chunk().ok_or(Damage("a key is too short"))?;
+    let id = JobId::new(u64::from_be_bytes(*id));
+    match prefix {
+        [_, _, _, _, .., 0, 0] => Ok((Standing::Holds, id)),
+        [_, _, _, _, .., 0, 1] => Ok((Standing::Waits, id)),
+        _ => Err(Damage("an order row's key makes no sense")),
+    }
+}
+
+/// Reads queue and ordering key of an `order` row.
+pub(crate) fn read_order_key(bytes: &[u8]) -> Result<(QueueId, &str), Damage> {
+    let (queue, rest) = take_u32(bytes)?;
+    let end = rest.len().checked_sub(10).ok_or(Damage("a key is too short"))?;
+    let name = rest.get(..end).and_then(|name| std::str::from_utf8(name).ok());
+    Ok((QueueId::new(queue), name.ok_or(Damage("an ordering key is not a text"))?))
 }
 
 /// Reads priority and sequence of a `ready` row.
@@ -295,6 +341,23 @@ mod tests {
             prop_assert_eq!(read_ready_order(&key(a)), Ok(a));
         }
 
+        /// O-26: the rows of one ordering key stand together, holders first, then by acceptance.
+        #[test]
+        fn order_rows_stand_by_key_then_standing_then_acceptance(
+            a in ("[a-c]{0,3}", any::<bool>(), any::<u64>()),
+            b in ("[a-c]{0,3}", any::<bool>(), any::<u64>()),
+        ) {
+            let queue = QueueId::new(7);
+            let of = |waits| if waits { Standing::Waits } else { Standing::Holds };
+            let key = |one: &(String, bool, u64)| {
+                order(queue, &one.0, of(one.1), JobId::new(one.2))
+            };
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            prop_assert_eq!(read_order(&key(&a)), Ok((of(a.1), JobId::new(a.2))));
+            let within = key(&b).starts_with(&order_key(queue, &a.0));
+            prop_assert_eq!(within, a.0 == b.0);
+        }
+
         #[test]
         fn timed_keys_sort_by_time(a: (u64, u64), b: (u64, u64)) {
             let key = |(at, id)| timed(Timestamp::from_millis(at), JobId::new(id));
@@ -313,7 +376,7 @@ mod tests {
         fn arbitrary_key_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
-            let _ = read_effect_row(&bytes);
+            let _ = (read_effect_row(&bytes), read_order(&bytes), read_order_key(&bytes));
             let _ = (read_dead(&bytes), read_cohort(&bytes), read_member(&bytes));
             let _ = read_window(&bytes);
         }

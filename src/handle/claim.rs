@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::domain::limits::{BATCH_MAX, WORKER_BYTES_MAX, cut};
+use crate::domain::limits::{BATCH_MAX, CLAIM_BYTES_MAX, WORKER_BYTES_MAX, cut};
 use crate::domain::time::whole_ms;
 use crate::error::ClaimError;
 use crate::handle::check_name;
 use crate::handle::lease::Lease;
 use crate::handle::redrive::Redrive;
-use crate::writer::command::{Claim, Claimed, Command, Request, StopFlag};
+use crate::writer::command::{Along, Claim, Claimed, Command, Request, StopFlag};
 
 /// What to claim.
 ///
@@ -30,6 +30,8 @@ pub struct ClaimRequest {
     worker: String,
     version: String,
     stop: Option<StopFlag>,
+    bytes_max: usize,
+    along: Along,
 }
 
 impl ClaimRequest {
@@ -44,6 +46,8 @@ impl ClaimRequest {
             worker: String::new(),
             version: String::new(),
             stop: None,
+            bytes_max: CLAIM_BYTES_MAX,
+            along: Along::Nothing,
         }
     }
 
@@ -89,6 +93,22 @@ impl ClaimRequest {
         self
     }
 
+    /// No more jobs once their payloads reach this many bytes (default, and at most, 16 MiB).
+    #[must_use]
+    pub fn bytes_max(mut self, bytes: usize) -> Self {
+        self.bytes_max = bytes.min(CLAIM_BYTES_MAX);
+        self
+    }
+
+    /// Together with a job that has an [ordering key](crate::NewJob::order_key), those of its kind that
+    /// wait behind it, in their order: a batch for one delivery. Settle them in that order, and give
+    /// back unstarted what comes after one that failed: it returns to its place.
+    #[must_use]
+    pub fn with_followers(mut self) -> Self {
+        self.along = Along::Followers;
+        self
+    }
+
     pub(crate) fn check(self, now_ms: u64) -> Result<Request, ClaimError> {
         check_name(&self.queue).map_err(|why| ClaimError::BadName { what: "queue", why })?;
         for kind in self.kinds.iter().flatten() {
@@ -105,6 +125,8 @@ impl ClaimRequest {
             version: self.version,
             until_ms: self.wait_ms.map(|ms| now_ms.saturating_add(ms)),
             stop: self.stop,
+            bytes_max: self.bytes_max,
+            along: self.along,
         })
     }
 }

@@ -23,6 +23,8 @@ pub struct JobInfo {
     pub kind: String,
     /// Its idempotency key.
     pub key: Option<String>,
+    /// Its ordering key.
+    pub order_key: Option<String>,
     /// The state it is in.
     pub state: JobState,
     /// 0 to 255; higher goes first.
@@ -43,7 +45,8 @@ pub struct JobInfo {
     pub outcome_unknown: bool,
     /// The lane it stands, or will stand, or stood in; for unfinished jobs.
     pub lane: Option<Lane>,
-    /// When it becomes ready; for delayed jobs.
+    /// When it becomes ready; for delayed jobs, and for blocked ones that are not to run before that
+    /// even when their turn has come.
     pub due: Option<Timestamp>,
     /// The present lease; for leased jobs. Heartbeats extend it without a commit, so it may last
     /// longer than it says here.
@@ -124,6 +127,7 @@ impl JobInfo {
             queue: queue.unwrap_or_default(),
             kind: kind.unwrap_or_default(),
             key: job.key.map(|claim| claim.key),
+            order_key: job.order.map(|order| order.key),
             state: job.state.name(),
             priority: job.priority,
             enqueued_at: job.enqueued_at,
@@ -153,6 +157,10 @@ impl JobInfo {
             State::Delayed(delayed) => {
                 self.lane = Some(delayed.lane);
                 self.due = Some(delayed.due);
+            }
+            State::Blocked(blocked) => {
+                self.lane = Some(blocked.lane);
+                self.due = blocked.due;
             }
             State::Leased(lease) => {
                 self.lane = Some(lease.from.lane);

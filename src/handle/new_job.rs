@@ -38,6 +38,7 @@ pub struct NewJob {
     priority: u8,
     start: Start,
     policy: Option<JobPolicy>,
+    order: Option<String>,
 }
 
 impl NewJob {
@@ -53,6 +54,7 @@ impl NewJob {
             priority: 100,
             start: Start::Now,
             policy: None,
+            order: None,
         }
     }
 
@@ -119,6 +121,32 @@ impl NewJob {
         self
     }
 
+    /// The ordering key, 1 to 512 bytes; it belongs to the queue. Jobs of one ordering key run one at
+    /// a time, in the order in which they were accepted, whatever their priorities: one that is
+    /// delayed or failed and waits for its next attempt holds up those behind it (they are
+    /// *blocked*), and nobody else. What a dead one means for them is the queue's
+    /// [`on_dead`](crate::QueuePolicy::on_dead). Without an ordering key there is no order across
+    /// retries.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// use redrive::{ClaimRequest, JobState, NewJob};
+    ///
+    /// let step = |text: &str| NewJob::new("sync", "step").bytes(text).order_key("document 7");
+    /// jobs.enqueue(step("create"))?;
+    /// let second = jobs.enqueue(step("rename"))?.job();
+    /// let first = jobs.claim(ClaimRequest::new("sync").up_to(2))?;
+    /// assert_eq!(first.len(), 1);
+    /// assert_eq!(jobs.job(second)?.map(|job| job.state), Some(JobState::Blocked));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn order_key(mut self, key: impl Into<String>) -> Self {
+        self.order = Some(key.into());
+        self
+    }
+
     /// Checks everything that can be checked without the store, and hashes the request.
     pub(crate) fn prepare(self, payload_bytes_max: usize) -> Result<Prepared, EnqueueError> {
         for (what, name) in [("queue", &self.queue), ("kind", &self.kind)] {
@@ -137,6 +165,10 @@ impl NewJob {
             }
             None => None,
         };
+        if let Some(order) = &self.order {
+            let bad = |why| EnqueueError::BadName { what: "ordering key", why };
+            check_text(order, KEY_BYTES_MAX).map_err(bad)?;
+        }
         Ok(Prepared {
             queue: self.queue,
             kind: self.kind,
@@ -145,6 +177,7 @@ impl NewJob {
             priority: self.priority,
             start: self.start,
             policy: self.policy,
+            order: self.order,
         })
     }
 }

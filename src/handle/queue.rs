@@ -1,5 +1,6 @@
 //! A queue's settings.
 
+use crate::domain::order::OnDead;
 use crate::domain::policy::JobPolicy;
 use crate::error::QueueError;
 use crate::handle::check_name;
@@ -21,6 +22,7 @@ use crate::writer::command::{Command, QueueSettings};
 pub struct QueuePolicy {
     jobs: Option<JobPolicy>,
     retry_share_percent: Option<u32>,
+    on_dead: Option<OnDead>,
 }
 
 impl QueuePolicy {
@@ -34,6 +36,15 @@ impl QueuePolicy {
     #[must_use]
     pub fn jobs(mut self, policy: JobPolicy) -> Self {
         self.jobs = Some(policy);
+        self
+    }
+
+    /// What a job that dies means for those behind it under the same
+    /// [ordering key](crate::NewJob::order_key) (default [`OnDead::Skip`]). Stored with each job that
+    /// is enqueued from now on.
+    #[must_use]
+    pub fn on_dead(mut self, rule: OnDead) -> Self {
+        self.on_dead = Some(rule);
         self
     }
 
@@ -62,6 +73,7 @@ impl Redrive {
             name: name.to_owned(),
             policy: policy.jobs,
             retry_share_percent: policy.retry_share_percent,
+            on_dead: policy.on_dead,
         };
         self.ask(|reply| Command::SetQueue { settings, reply })?
     }

@@ -50,6 +50,8 @@ pub struct Counts {
     pub delayed: u64,
     /// With a worker.
     pub leased: u64,
+    /// Waiting for earlier jobs of their ordering key.
+    pub blocked: u64,
     /// Ended well, ever.
     pub done: u64,
     /// In quarantine.
@@ -81,6 +83,7 @@ impl Counts {
             ready: counters.sum(lanes.map(Gauge::ready)),
             delayed: counters.sum(lanes.map(Gauge::delayed)),
             leased: counters.sum(lanes.map(Gauge::leased)),
+            blocked: counters.gauge(Gauge::Blocked),
             done: counters.flows.get(Flow::Completed),
             dead: counters.gauge(Gauge::Dead),
             cancelled: counters.flows.get(Flow::Cancelled),

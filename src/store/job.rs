@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
-use crate::store::{history, key as key_store};
+use crate::store::{history, key as key_store, order};
 
 /// A job and whether it owns its key, as of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,7 @@ pub(crate) const fn state_table(state: &State) -> Option<TableId> {
         State::Delayed(_) => Some(TableId::Delayed),
         State::Leased(_) => Some(TableId::Leased),
         State::Dead(_) => Some(TableId::Dead),
+        State::Blocked(_) => Some(TableId::Order),
         State::Done(_) | State::Cancelled(_) => None,
     }
 }
@@ -69,6 +70,7 @@ pub(crate) fn state_value(held: Held<'_>) -> Result<Option<Vec<u8>>, StorageErro
             Some(facts) => Some(record::encode(&facts)?),
             None => None,
         },
+        State::Blocked(_) => Some(order::value(job)?),
         State::Done(_) | State::Cancelled(_) => None,
     })
 }
@@ -93,6 +95,7 @@ pub(crate) fn replace(
     {
         rows.write(table, &name, state_value(held)?.as_deref())?;
     }
+    order::replace_holder(rows, before.map(|held| held.job), after.map(|held| held.job))?;
     replace_key(rows, before, after)?;
     let stored = |held: Held<'_>| matches!(held.job.payload, Payload::Stored { .. });
     if let Some(held) = before

@@ -14,6 +14,7 @@ pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod meta;
 pub(crate) mod names;
+pub(crate) mod order;
 pub(crate) mod pause;
 pub(crate) mod rows;
 pub(crate) mod selection;

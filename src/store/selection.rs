@@ -133,6 +133,7 @@ pub(crate) fn key_owner(
         | State::Delayed(_)
         | State::Leased(_)
         | State::Dead(_)
-        | State::Cancelled(_) => KeyOwner::Another,
+        | State::Cancelled(_)
+        | State::Blocked(_) => KeyOwner::Another,
     })
 }

@@ -27,6 +27,7 @@ pub(crate) enum TableId {
     EffectRows = 18,
     Cohorts = 19,
     CohortMembers = 20,
+    Order = 21,
 }
 
 /// One table.
@@ -39,7 +40,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 21] = [
+pub(crate) const TABLES: [TableRow; 22] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -65,6 +66,11 @@ pub(crate) const TABLES: [TableRow; 21] = [
     row(TableId::EffectRows, "redrive/effect_rows", "table u32, key bytes"),
     row(TableId::Cohorts, "redrive/cohorts", "cohort u64, part u8"),
     row(TableId::CohortMembers, "redrive/cohort_members", "cohort u64, job u64"),
+    row(
+        TableId::Order,
+        "redrive/order",
+        "queue u32, ordering key, 0 u8, 0 holds or 1 waits u8, job u64",
+    ),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

@@ -2,6 +2,7 @@
 
 mod books;
 mod effect;
+mod order;
 mod pause;
 
 use std::collections::BTreeMap;
@@ -84,6 +85,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     for table in [TableId::Ready, TableId::Delayed, TableId::Leased, TableId::Dead] {
         check.each(table, |check, row| check.state_row(table, row))?;
     }
+    check.each(TableId::Order, Check::order_row)?;
     check.each(TableId::Keys, Check::key_row)?;
     check.each(TableId::Payloads, Check::payload_row)?;
     check.each(TableId::History, Check::history_row)?;
@@ -169,6 +171,7 @@ impl<R: Rows> Check<'_, R> {
         self.counters.entry(job.class).or_default().enter(Gauge::of(&job));
         self.finished += u64::from(job.state.tombstone().is_some());
         self.job_state(&job)?;
+        self.order_of(&job)?;
         self.job_names(&job);
         self.job_cohort(&job)?;
         let found = history::read(self.rows, job.id)?.rows;

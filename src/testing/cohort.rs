@@ -278,6 +278,7 @@ impl Model {
         let (now, seq) = (self.now, self.next);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Place::Dead(corpse) = &job.place else { return };
+        let held = job.halts;
         let crashed = corpse.what.class == FailureClass::Crashed;
         let death = Death {
             at: time(corpse.at),
@@ -303,8 +304,11 @@ impl Model {
         (job.crashes, job.snoozes, job.releases) = (0, 0, 0);
         let lane = if crashed { Lane::Suspect } else { Lane::Retry };
         job.place = Place::Ready(Spot { lane, seq });
-        self.next += 1;
         let class = (job.queue, job.kind);
+        self.arrange(id, held);
+        if let Some(Place::Ready(spot)) = self.jobs.get(&id).map(|job| &job.place) {
+            self.next = self.next.max(spot.seq + 1);
+        }
         self.count(class, vec!["redriven"]);
     }
 
@@ -316,7 +320,9 @@ impl Model {
             Place::Done { .. } => (MemberOutcome::Completed, None),
             Place::Cancelled { .. } => (MemberOutcome::Cancelled, None),
             Place::Dead(corpse) => (MemberOutcome::DiedAgain, Some(corpse.clone())),
-            Place::Ready(_) | Place::Delayed { .. } | Place::Leased(_) => return,
+            Place::Ready(_) | Place::Delayed { .. } | Place::Leased(_) | Place::Blocked { .. } => {
+                return;
+            }
         };
         job.cohort = None;
         if let Some(herd) = self.herds.iter_mut().find(|herd| herd.id == cohort)

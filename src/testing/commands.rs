@@ -34,7 +34,8 @@ impl Model {
                 | Place::Delayed { .. }
                 | Place::Leased(_)
                 | Place::Cancelled { .. }
-                | Place::Dead(_) => None,
+                | Place::Dead(_)
+                | Place::Blocked { .. } => None,
             };
             let class = (job.queue, job.kind);
             let flow = if same { "duplicates_suppressed" } else { "key_conflicts" };
@@ -68,7 +69,9 @@ impl Model {
         self.count((item.queue, item.kind), vec!["enqueued"]);
         self.met.insert(id, (item.queue, item.kind));
         if let Some(rules) = own.copied().or(default) {
-            self.jobs.insert(id, item.life(id, self.now, rules, place));
+            let halts = self.queues.get(item.queue).is_some_and(|queue| queue.2);
+            self.jobs.insert(id, Life { halts, ..item.life(id, self.now, rules, place) });
+            self.arrange(id, false);
         }
         Accepted::New(id)
     }
@@ -123,38 +126,49 @@ impl Model {
         queue: usize,
         kinds: &[usize],
         jobs: usize,
+        followers: bool,
         worker: &str,
     ) -> Vec<JobId> {
         let mut claimed = Vec::new();
         while claimed.len() < jobs
             && let Some((id, spot)) = self.best(queue, kinds)
         {
-            let (now, mono) = (self.now, self.mono);
-            let Some(job) = self.jobs.get_mut(&id) else {
-                break;
-            };
-            job.deliveries += 1;
-            job.place = Place::Leased(Hold {
-                from: spot,
-                at: now,
-                deadline: now + job.rules.lease_ms,
-                worker: worker.to_owned(),
-                cancel: false,
-            });
-            let hard_end = job.rules.deadline_ms.map(|ms| mono + ms);
-            let lease = Lease {
-                delivery: job.deliveries,
-                ends: (mono + job.rules.lease_ms).min(hard_end.unwrap_or(u64::MAX)),
-                length: job.rules.lease_ms,
-                hard_end,
-            };
-            let class = (job.queue, job.kind);
-            self.looks.insert((lease.ends, id, lease.delivery));
-            self.leases.insert(id, lease);
-            self.count(class, vec!["claimed"]);
+            let alone = !followers || !self.may_lead(id, spot);
+            self.lease(id, spot, worker);
             claimed.push(id);
+            while !alone
+                && claimed.len() < jobs
+                && let Some((id, spot)) = self.follower(id)
+            {
+                self.lease(id, spot, worker);
+                claimed.push(id);
+            }
         }
         claimed
+    }
+
+    fn lease(&mut self, id: JobId, from: Spot, worker: &str) {
+        let (now, mono) = (self.now, self.mono);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.deliveries += 1;
+        job.place = Place::Leased(Hold {
+            from,
+            at: now,
+            deadline: now + job.rules.lease_ms,
+            worker: worker.to_owned(),
+            cancel: false,
+        });
+        let hard_end = job.rules.deadline_ms.map(|ms| mono + ms);
+        let lease = Lease {
+            delivery: job.deliveries,
+            ends: (mono + job.rules.lease_ms).min(hard_end.unwrap_or(u64::MAX)),
+            length: job.rules.lease_ms,
+            hard_end,
+        };
+        let class = (job.queue, job.kind);
+        self.looks.insert((lease.ends, id, lease.delivery));
+        self.leases.insert(id, lease);
+        self.count(class, vec!["claimed"]);
     }
 
     /// Highest priority first, then longest in line; a retry only within its share while fresh
@@ -221,6 +235,7 @@ impl Model {
         self.add(class, attempts(COMPLETED_AFTER, tries), 1);
         self.count(class, counted);
         self.owed(id);
+        self.arrange(id, true);
         Some(JobState::Done)
     }
 
@@ -251,7 +266,7 @@ impl Model {
         let now = self.now;
         let job = self.jobs.get_mut(&id).ok_or(None)?;
         let at_once = match job.place {
-            Place::Ready(_) | Place::Delayed { .. } => true,
+            Place::Ready(_) | Place::Delayed { .. } | Place::Blocked { .. } => true,
             Place::Leased(_) => false,
             Place::Done { .. } | Place::Cancelled { .. } | Place::Dead(_) => {
                 return Err(Some(state(job)));
@@ -260,6 +275,7 @@ impl Model {
         let (class, counted) = ((job.queue, job.kind), job.cancel(now));
         self.count(class, counted);
         self.owed(id);
+        self.arrange(id, true);
         Ok(at_once)
     }
 
@@ -268,17 +284,27 @@ impl Model {
         if !matches!(job.place, Place::Dead(_)) {
             return Err(Some(state(job)));
         }
-        let class = (job.queue, job.kind);
+        let (class, line) = ((job.queue, job.kind), job.line());
         self.jobs.remove(&id);
         self.gone.push(id);
+        if let Some(line) = line {
+            self.promote(&line);
+        }
         self.count(class, vec!["discarded"]);
         Ok(())
     }
 
-    pub(super) fn set_queue(&mut self, queue: usize, rules: Option<Rules>, share: Option<u8>) {
+    pub(super) fn set_queue(
+        &mut self,
+        queue: usize,
+        rules: Option<Rules>,
+        share: Option<u8>,
+        halt: Option<bool>,
+    ) {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.0 = rules.unwrap_or(queue.0);
             queue.1 = share.map_or(queue.1, u64::from);
+            queue.2 = halt.unwrap_or(queue.2);
         }
         self.wrote = true;
     }
@@ -287,6 +313,10 @@ impl Model {
 impl Item {
     pub(super) fn key(&self) -> Option<String> {
         self.key.map(|key| format!("key-{key}"))
+    }
+
+    pub(super) fn order_key(&self) -> Option<String> {
+        self.order.map(|order| format!("order-{order}"))
     }
 
     /// Lengths on both sides of the one from which payloads live in a table of their own.
@@ -329,6 +359,8 @@ impl Item {
             first_failed_at: None,
             history: Vec::new(),
             place,
+            order: self.order_key(),
+            halts: false,
         }
     }
 }

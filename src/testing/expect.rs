@@ -145,6 +145,7 @@ impl Model {
             ready: count(&|job| state(job) == JobState::Ready),
             delayed: count(&|job| state(job) == JobState::Delayed),
             leased: count(&|job| state(job) == JobState::Leased),
+            blocked: count(&|job| state(job) == JobState::Blocked),
             done: flow("completed"),
             dead: count(&|job| state(job) == JobState::Dead),
             cancelled: flow("cancelled"),
@@ -157,7 +158,8 @@ impl Model {
                 Place::Delayed { .. }
                 | Place::Done { .. }
                 | Place::Cancelled { .. }
-                | Place::Dead(_) => false,
+                | Place::Dead(_)
+                | Place::Blocked { .. } => false,
             }),
             flows,
             residual: 0,
@@ -202,6 +204,7 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         queue: QUEUES.get(life.queue).map(|&name| name.into()).unwrap_or_default(),
         kind: KINDS.get(life.kind).map(|&name| name.into()).unwrap_or_default(),
         key: life.key.clone(),
+        order_key: life.order.clone(),
         state: state(life),
         priority: life.priority,
         enqueued_at: time(life.enqueued_at),
@@ -226,6 +229,10 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         Place::Delayed { lane, due } => {
             info.lane = Some(*lane);
             info.due = Some(time(*due));
+        }
+        Place::Blocked { lane, due } => {
+            info.lane = Some(*lane);
+            info.due = due.map(time);
         }
         Place::Leased(hold) => {
             info.lane = Some(hold.from.lane);

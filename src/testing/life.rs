@@ -34,6 +34,9 @@ pub(super) struct Life {
     /// All of it; the store keeps the first 4 and the latest 28.
     pub(super) history: Vec<HistoryEntry>,
     pub(super) place: Place,
+    pub(super) order: Option<String>,
+    /// Dead, it halts those behind it.
+    pub(super) halts: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +47,7 @@ pub(super) enum Place {
     Done { at: u64, result: Option<Vec<u8>> },
     Cancelled { at: u64 },
     Dead(Corpse),
+    Blocked { lane: Lane, due: Option<u64> },
 }
 
 /// A place in line.
@@ -139,14 +143,19 @@ impl Life {
             | Place::Delayed { .. }
             | Place::Done { .. }
             | Place::Cancelled { .. }
-            | Place::Dead(_) => None,
+            | Place::Dead(_)
+            | Place::Blocked { .. } => None,
         }
     }
 
     pub(super) fn finished_at(&self) -> Option<u64> {
         match self.place {
             Place::Done { at, .. } | Place::Cancelled { at } => Some(at),
-            Place::Ready(_) | Place::Delayed { .. } | Place::Leased(_) | Place::Dead(_) => None,
+            Place::Ready(_)
+            | Place::Delayed { .. }
+            | Place::Leased(_)
+            | Place::Dead(_)
+            | Place::Blocked { .. } => None,
         }
     }
 
@@ -158,7 +167,8 @@ impl Life {
             | Place::Ready(_)
             | Place::Delayed { .. }
             | Place::Leased(_)
-            | Place::Dead(_) => self.rules.key_cancelled_ms,
+            | Place::Dead(_)
+            | Place::Blocked { .. } => self.rules.key_cancelled_ms,
         };
         self.finished_at().map(|at| at + if self.key.is_some() { life } else { 0 })
     }
@@ -166,7 +176,10 @@ impl Life {
     pub(super) fn owns_key(&self, now: u64) -> bool {
         self.key.is_some()
             && match &self.place {
-                Place::Ready(_) | Place::Delayed { .. } | Place::Leased(_) => true,
+                Place::Ready(_)
+                | Place::Delayed { .. }
+                | Place::Leased(_)
+                | Place::Blocked { .. } => true,
                 Place::Dead(_) => self.rules.dead_keeps_key,
                 Place::Done { .. } | Place::Cancelled { .. } => {
                     self.key_until().is_some_and(|until| now < until)

@@ -15,6 +15,7 @@ mod harness;
 mod life;
 mod model;
 mod op;
+mod order;
 mod pause;
 mod redrive;
 mod report;

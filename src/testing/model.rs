@@ -35,7 +35,8 @@ pub struct Model {
     pub(super) gone: Vec<JobId>,
     /// The class of every job there ever was.
     pub(super) met: BTreeMap<JobId, ClassKey>,
-    pub(super) queues: [(Rules, u64); QUEUES.len()],
+    /// Rules, retry share, whether a dead job halts its ordering key.
+    pub(super) queues: [(Rules, u64, bool); QUEUES.len()],
     /// In the order in which the store met them.
     pub(super) kinds: Vec<usize>,
     /// Classes that a claim of any kind looks at.
@@ -80,7 +81,7 @@ impl Model {
             jobs: BTreeMap::new(),
             gone: Vec::new(),
             met: BTreeMap::new(),
-            queues: [(PLAIN, 50); QUEUES.len()],
+            queues: [(PLAIN, 50, false); QUEUES.len()],
             kinds: Vec::new(),
             classes: BTreeSet::new(),
             flows: BTreeMap::new(),
@@ -108,8 +109,7 @@ impl Model {
         self.looks.clear();
         self.refused = 0;
         self.classes.extend(self.flows.keys());
-        let held: Vec<JobId> = self.leased().collect();
-        for id in held {
+        for id in self.leased() {
             self.end(id, &Ending::Crashed);
         }
         // An opening always commits: its number, and the time.
@@ -128,9 +128,12 @@ impl Model {
         self.latest
     }
 
-    fn leased(&self) -> impl Iterator<Item = JobId> {
-        let jobs = self.jobs.values();
-        jobs.filter(|job| job.hold().is_some()).map(|job| job.id)
+    /// In the order in which a recovery meets them.
+    fn leased(&self) -> Vec<JobId> {
+        let held = |job: &Life| job.hold().map(|hold| (hold.deadline, job.id));
+        let mut held: Vec<_> = self.jobs.values().filter_map(held).collect();
+        held.sort_unstable();
+        held.into_iter().map(|(_, id)| id).collect()
     }
 
     /// One commit: what time has done, then the command.
@@ -250,10 +253,12 @@ impl Model {
         let job = self.jobs.get_mut(&id)?;
         let hold = job.hold()?.clone();
         let counted = job.end(now, seq, &hold, ending);
+        let class = (job.queue, job.kind);
+        self.arrange(id, true);
+        let job = self.jobs.get(&id)?;
         if let Place::Ready(spot) = job.place {
             self.next = self.next.max(spot.seq + 1);
         }
-        let class = (job.queue, job.kind);
         let state = state(job);
         let known = match ending {
             Ending::Crashed => job.rules.lease_ms,
@@ -283,6 +288,7 @@ pub(super) fn state(job: &Life) -> JobState {
         Place::Done { .. } => JobState::Done,
         Place::Cancelled { .. } => JobState::Cancelled,
         Place::Dead(_) => JobState::Dead,
+        Place::Blocked { .. } => JobState::Blocked,
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Op {
         queue: usize,
         kinds: u8,
         jobs: usize,
+        /// With those that wait behind one of the same ordering key.
+        followers: bool,
     },
     Heartbeat {
         lease: usize,
@@ -74,6 +76,8 @@ pub enum Op {
         queue: usize,
         rules: Option<usize>,
         retry_share_percent: Option<u8>,
+        /// A dead job halts those behind it under its ordering key.
+        halt: Option<bool>,
     },
     Advance {
         ms: u64,
@@ -178,6 +182,7 @@ pub struct Item {
     pub priority: u8,
     pub when: When,
     pub rules: Option<usize>,
+    pub order: Option<u8>,
     /// Its key is empty, which is refused.
     pub bad: bool,
 }
@@ -266,6 +271,7 @@ impl Bytes<'_> {
                 queue: self.below(QUEUES.len()),
                 kinds: self.byte() % 8,
                 jobs: 1 + self.below(4),
+                followers: self.byte().is_multiple_of(2),
             },
             27 | 28 => Op::Heartbeat { lease: lease(self) },
             29 => Op::Complete { lease: lease(self), result: self.sometimes(2, Self::byte) },
@@ -285,6 +291,7 @@ impl Bytes<'_> {
                 queue: self.below(QUEUES.len()),
                 rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
                 retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
+                halt: self.sometimes(2, |bytes| bytes.byte().is_multiple_of(2)),
             },
             51..=56 => Op::Advance { ms: self.ms() },
             13 | 57 => Op::JumpForward { ms: self.ms() },
@@ -386,6 +393,7 @@ impl Bytes<'_> {
                 _ => When::At(self.ms() % DAYS_8_MS),
             },
             rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
+            order: self.sometimes(3, |bytes| bytes.byte() % 2),
             bad: self.below(24) == 23,
         }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::id::JobId;
 use crate::domain::job::JobState;
+use crate::domain::order::OnDead;
 use crate::domain::time::whole_ms;
 use crate::error::{CancelError, EnqueueError, SettleError};
 use crate::handle::claim::ClaimRequest;
@@ -29,7 +30,9 @@ impl Harness {
                     if *all_or_nothing { BatchRule::AllOrNothing } else { BatchRule::PerItem };
                 self.enqueue(items, rule)
             }
-            Op::Claim { queue, kinds, jobs } => self.claim(*queue, *kinds, *jobs),
+            Op::Claim { queue, kinds, jobs, followers } => {
+                self.claim(*queue, *kinds, *jobs, *followers)
+            }
             Op::Heartbeat { lease } => self.heartbeat(*lease),
             Op::Complete { lease, result } => self.complete(*lease, *result),
             Op::CompleteWith { lease, changes, follow_ups, fault } => {
@@ -45,8 +48,8 @@ impl Harness {
             Op::Churn { queue, times } => self.churn(*queue, *times),
             Op::Cancel { job } => self.cancel(*job),
             Op::Discard { job } => self.discard(*job),
-            Op::SetQueue { queue, rules, retry_share_percent } => {
-                self.set_queue(*queue, *rules, *retry_share_percent)
+            Op::SetQueue { queue, rules, retry_share_percent, halt } => {
+                self.set_queue(*queue, *rules, *retry_share_percent, *halt)
             }
             Op::Pause { scope } => self.pause(*scope),
             Op::Resume { scope } => self.resume(*scope),
@@ -106,7 +109,7 @@ impl Harness {
         same("what was accepted", &answered, &expected)
     }
 
-    fn claim(&mut self, queue: usize, kinds: u8, jobs: usize) -> Verdict {
+    fn claim(&mut self, queue: usize, kinds: u8, jobs: usize, followers: bool) -> Verdict {
         let kinds: Vec<usize> = (0..KINDS.len()).filter(|kind| kinds >> kind & 1 == 1).collect();
         let worker = format!("w{}", self.ops);
         let name = QUEUES.get(queue).copied().unwrap_or_default();
@@ -114,9 +117,13 @@ impl Harness {
         if !kinds.is_empty() {
             request = request.kinds(kinds.iter().filter_map(|&kind| KINDS.get(kind).copied()));
         }
+        if followers {
+            request = request.with_followers();
+        }
         let request = request.worker(worker.clone()).version(VERSION);
         let claimed = self.jobs.claim(request).map_err(text)?;
-        let expected = self.model.round(|model| model.claim(queue, &kinds, jobs, &worker));
+        let expected =
+            self.model.round(|model| model.claim(queue, &kinds, jobs, followers, &worker));
         self.acked();
         let ids: Vec<JobId> = claimed.iter().map(Lease::id).collect();
         same("the jobs claimed", &ids, &expected)?;
@@ -290,7 +297,7 @@ impl Harness {
     fn churn(&mut self, queue: usize, times: u8) -> Verdict {
         for _ in 0..times {
             let held = self.held.len();
-            self.claim(queue, 0, 1)?;
+            self.claim(queue, 0, 1, false)?;
             if self.held.len() == held {
                 break;
             }
@@ -327,7 +334,13 @@ impl Harness {
         same("the answer to discard", &answer, &expected)
     }
 
-    fn set_queue(&mut self, queue: usize, rules: Option<usize>, share: Option<u8>) -> Verdict {
+    fn set_queue(
+        &mut self,
+        queue: usize,
+        rules: Option<usize>,
+        share: Option<u8>,
+        halt: Option<bool>,
+    ) -> Verdict {
         let rules = rules.and_then(|rules| RULES.get(rules % RULES.len()).copied());
         let mut policy = QueuePolicy::new();
         if let Some(rules) = &rules {
@@ -336,9 +349,12 @@ impl Harness {
         if let Some(percent) = share {
             policy = policy.retry_share(f64::from(percent) / 100.0);
         }
+        if let Some(halt) = halt {
+            policy = policy.on_dead(if halt { OnDead::Halt } else { OnDead::Skip });
+        }
         let name = QUEUES.get(queue).copied().unwrap_or_default();
         self.jobs.set_queue(name, policy).map_err(text)?;
-        self.model.round(|model| model.set_queue(queue, rules, share));
+        self.model.round(|model| model.set_queue(queue, rules, share, halt));
         self.acked();
         Ok(())
     }
@@ -386,6 +402,9 @@ impl Item {
             NewJob::new(queue, self.kind_name()).bytes(self.payload()).priority(self.priority);
         if let Some(key) = self.key() {
             job = job.key(key);
+        }
+        if let Some(order) = self.order_key() {
+            job = job.order_key(order);
         }
         if self.bad {
             job = job.key("");

@@ -276,7 +276,7 @@ impl RunningWorkers {
         for queue in &self.queues {
             let kinds = stats.queues.get(queue).map(|queue| &queue.kinds);
             for (kind, counts) in kinds.into_iter().flatten() {
-                let waiting = counts.ready + counts.delayed;
+                let waiting = counts.ready + counts.delayed + counts.blocked;
                 if waiting > 0 && !self.shared.handlers.contains_key(kind) {
                     *unknown.entry(kind.clone()).or_default() += waiting;
                 }

@@ -9,6 +9,7 @@ use crate::domain::effort::effort;
 use crate::domain::event::Event;
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::{Job, Lane, State};
+use crate::domain::order::holds;
 use crate::domain::policy::JobPolicy;
 use crate::domain::schedule::mix;
 use crate::domain::time::Timestamp;
@@ -83,7 +84,10 @@ impl<'b, 't> Batch<'b, 't> {
             queue: &registry.queue(job.class.queue)?.1,
             kind: registry.kind(job.class.kind)?,
         };
-        Ok(step(job, event, &context))
+        match step(job, event, &context) {
+            Ok(decided) => self.in_turn(Some(job), decided).map(Ok),
+            refused => Ok(refused),
+        }
     }
 
     /// Writes what was decided about `before`.
@@ -112,12 +116,15 @@ impl<'b, 't> Batch<'b, 't> {
         if !forgotten {
             self.note(&after);
         }
+        if holds(before) && !holds(&after) {
+            self.next_in_order(before)?;
+        }
         Ok(())
     }
 
     /// Writes a job that did not exist before.
     pub(super) fn insert(&mut self, arrived: Step, policy: &JobPolicy) -> Result<(), StorageError> {
-        let Step { job, flows, history: _ } = arrived;
+        let Step { job, flows, history: _ } = self.in_turn(None, arrived)?;
         let held = Held { job: &job, holds_key: holds_key(&job, policy, self.time.now) };
         job_store::replace(self.rows, None, Some(held))?;
         self.moved(job.class, None, Some(Gauge::of(&job)));
@@ -133,7 +140,7 @@ impl<'b, 't> Batch<'b, 't> {
     pub(super) fn remove(&mut self, job: &Job) -> Result<(), StorageError> {
         job_store::replace(self.rows, Some(Held { job, holds_key: false }), None)?;
         self.moved(job.class, Some(Gauge::of(job)), None);
-        Ok(())
+        if holds(job) { self.next_in_order(job) } else { Ok(()) }
     }
 
     /// Takes an index row whose job cannot be used out of the way (P14), so that it holds up nobody.
@@ -158,7 +165,8 @@ impl<'b, 't> Batch<'b, 't> {
             self.moved(class, Some(gauge), None);
             self.core.books.count(class, Flow::Damaged);
         }
-        Ok(())
+        // A waiting job's own row held up nobody.
+        if table == TableId::Order { Ok(()) } else { self.free_order(job) }
     }
 
     /// Removes a row, and notes which row of which table was damaged.
@@ -243,7 +251,7 @@ impl<'b, 't> Batch<'b, 't> {
                     self.tombstones.entry(tombstone.row_until).or_default().push(job.id);
                 }
             }
-            State::Leased(_) | State::Dead(_) => {}
+            State::Leased(_) | State::Dead(_) | State::Blocked(_) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::counter::Gauge;
 use crate::domain::event::{Claimant, Event};
-use crate::domain::id::{Class, QueueId};
+use crate::domain::id::{Class, JobId, QueueId};
 use crate::domain::job::{Job, Lane, State};
 use crate::error::StorageError;
 use crate::format::{key, record};
@@ -15,11 +15,40 @@ use crate::store::job::{self as job_store, Held};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
-use crate::writer::command::{Claim, Claimed, Request};
-use crate::writer::heads::{Head, Heads, Taken};
+use crate::writer::command::{Along, Claim, Claimed, Request};
+use crate::writer::heads::{Heads, Taken};
 
-/// A claim ends early when it has this many bytes of payloads in hand.
-const CLAIM_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Where a job stands that is to be leased.
+pub(super) struct Stand<'h> {
+    pub(super) table: TableId,
+    pub(super) row: &'h [u8],
+    pub(super) id: JobId,
+    /// Where it is counted.
+    pub(super) counted: (Class, Gauge),
+}
+
+/// What a claim has in hand.
+#[derive(Default)]
+pub(super) struct Haul {
+    jobs: Vec<Claimed>,
+    bytes: usize,
+}
+
+impl Haul {
+    pub(super) fn add(&mut self, claimed: Claimed) {
+        self.bytes = self.bytes.saturating_add(claimed.payload.len());
+        self.jobs.push(claimed);
+    }
+
+    pub(super) fn has_room(&self, request: &Request) -> bool {
+        self.room(request) > 0
+    }
+
+    /// How many more jobs may be added.
+    pub(super) fn room(&self, request: &Request) -> usize {
+        if self.bytes >= request.bytes_max { 0 } else { request.jobs_max - self.jobs.len() }
+    }
+}
 
 impl Batch<'_, '_> {
     /// Takes a new claim: behind those that already wait, if there are any.
@@ -57,13 +86,13 @@ impl Batch<'_, '_> {
 
     /// Leases up to as many jobs as asked for.
     fn take(&mut self, request: &Request) -> Result<Vec<Claimed>, StorageError> {
-        let mut claimed = Vec::new();
         let Some(queue) = self.core.registry.queue_id(&request.queue) else {
-            return Ok(claimed);
+            return Ok(Vec::new());
         };
+        let mut haul = Haul::default();
         let mut heads = Heads::new(self, self.classes(queue, request), request.jobs_max);
-        let (mut bytes, mut mended) = (0, false);
-        while claimed.len() < request.jobs_max && bytes < CLAIM_BYTES_MAX {
+        let mut mended = false;
+        while haul.has_room(request) {
             let Some(head) = self.best(queue, &mut heads)? else { break };
             let head = match head {
                 Ok(head) => head,
@@ -72,16 +101,22 @@ impl Batch<'_, '_> {
                     continue;
                 }
             };
-            if let Some(job) = self.lease(&head, request)? {
-                bytes += job.payload.len();
-                claimed.push(job);
+            let job = self.read_job(head.id)?;
+            let Some(claimed) = self.lease(&head.stand(), job, request)? else {
+                // Those behind it under its ordering key may have moved up.
+                mended = true;
+                continue;
+            };
+            haul.add(claimed);
+            if request.along == Along::Followers {
+                self.lease_followers(&head, request, &mut haul)?;
             }
         }
-        if claimed.is_empty() && mended {
+        if haul.jobs.is_empty() && mended {
             // What was mended stands in line now.
             return self.take(request);
         }
-        Ok(claimed)
+        Ok(haul.jobs)
     }
 
     /// The classes to choose from, each once, however often its kind was named.
@@ -121,20 +156,20 @@ impl Batch<'_, '_> {
         Ok(registry.queue(queue)?.0.retry_allowed(retries, leases))
     }
 
-    /// Leases one job; `None` when it cannot be: then it no longer stands here.
-    fn lease(&mut self, head: &Head, request: &Request) -> Result<Option<Claimed>, StorageError> {
-        let job = match self.read_job(head.id)? {
+    /// Leases the job that stands there; `None` when it cannot be: then it no longer stands there.
+    pub(super) fn lease(
+        &mut self,
+        at: &Stand<'_>,
+        job: Result<Job, StorageError>,
+        request: &Request,
+    ) -> Result<Option<Claimed>, StorageError> {
+        let job = match job {
             Ok(job) => job,
-            Err(why) => {
-                let counted = Some((head.class, Gauge::ready(head.lane)));
-                self.set_aside(TableId::Ready, &head.row, head.id, counted, &why)?;
-                return Ok(None);
-            }
+            Err(why) => return self.cannot_lease(at, Some(at.counted), &why),
         };
-        if key::state(&job).as_ref() != Some(&head.row) {
+        if key::state(&job).as_deref() != Some(at.row) {
             let why = StorageError::corrupt(format!("job {} does not stand here", job.id));
-            self.set_aside(TableId::Ready, &head.row, head.id, None, &why)?;
-            return Ok(None);
+            return self.cannot_lease(at, None, &why);
         }
         let claimant = Claimant {
             instance: self.core.meta.instance,
@@ -150,22 +185,30 @@ impl Batch<'_, '_> {
             unusable => {
                 let unfit = || StorageError::corrupt("a ready job that cannot be claimed");
                 let why = unusable.err().unwrap_or_else(unfit);
-                let counted = Some((head.class, Gauge::ready(head.lane)));
-                self.set_aside(TableId::Ready, &head.row, head.id, counted, &why)?;
-                return Ok(None);
+                return self.cannot_lease(at, Some(at.counted), &why);
             }
         };
-        if step.job.token().is_none() {
+        let Some(lease) = step.job.lease() else {
             self.apply(&job, step)?;
             return Ok(None);
-        }
-        let claimed = self.claimed(&job, &step.job, payload, head.lane)?;
+        };
+        let claimed = self.claimed(&job, &step.job, payload, lease.from.lane)?;
         let (lease_ms, deadline_ms) = (claimed.lease_ms, claimed.deadline_ms);
         self.apply(&job, step)?;
         let now_ms = self.time.monotonic_ms;
         self.core.leases.grant(claimed.token, now_ms, lease_ms, deadline_ms);
         self.core.granted.push(claimed.token);
         Ok(Some(claimed))
+    }
+
+    fn cannot_lease(
+        &mut self,
+        at: &Stand<'_>,
+        counted: Option<(Class, Gauge)>,
+        why: &StorageError,
+    ) -> Result<Option<Claimed>, StorageError> {
+        self.set_aside(at.table, at.row, at.id, counted, why)?;
+        Ok(None)
     }
 
     /// A damaged `ready` row no longer says whose it is. Its key does, by way of the jobs: the one that

@@ -209,7 +209,8 @@ impl Batch<'_, '_> {
             | State::Delayed(_)
             | State::Leased(_)
             | State::Done(_)
-            | State::Cancelled(_) => None,
+            | State::Cancelled(_)
+            | State::Blocked(_) => None,
         };
         self.member_moved(cohort, before.id, outcome, cause)
     }

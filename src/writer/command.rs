@@ -11,6 +11,7 @@ use crate::domain::failure::Failure;
 use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::KeyClaim;
+use crate::domain::order::OnDead;
 use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
@@ -116,6 +117,8 @@ pub(crate) struct Prepared {
     pub(crate) priority: u8,
     pub(crate) start: Start,
     pub(crate) policy: Option<JobPolicy>,
+    /// The ordering key.
+    pub(crate) order: Option<String>,
 }
 
 /// What is written in the same commit as something else, or not at all: checked and encoded on the
@@ -172,11 +175,25 @@ pub(crate) struct Request {
     /// `None` takes any kind.
     pub(crate) kinds: Option<Vec<String>>,
     pub(crate) jobs_max: usize,
+    /// No more once their payloads reach this.
+    pub(crate) bytes_max: usize,
+    /// What else to lease along with a job that has an ordering key.
+    pub(crate) along: Along,
     pub(crate) worker: String,
     pub(crate) version: String,
     /// Wait until this monotonic reading for the first job.
     pub(crate) until_ms: Option<u64>,
     pub(crate) stop: Option<StopFlag>,
+}
+
+/// What a claim leases along with a job that has an ordering key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Along {
+    /// Nothing: those behind it wait.
+    #[default]
+    Nothing,
+    /// Those that wait behind it, in their order: a batch.
+    Followers,
 }
 
 /// Tells a waiting claim to give up.
@@ -248,6 +265,7 @@ pub(crate) struct QueueSettings {
     pub(crate) name: String,
     pub(crate) policy: Option<JobPolicy>,
     pub(crate) retry_share_percent: Option<u32>,
+    pub(crate) on_dead: Option<OnDead>,
 }
 
 /// A pause, checked.

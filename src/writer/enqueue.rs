@@ -9,6 +9,7 @@ use crate::domain::id::{Class, JobId, QueueId};
 use crate::domain::job::{Done, Job, Payload, State};
 use crate::domain::key::KeyClaim;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
+use crate::domain::order::OrderKey;
 use crate::domain::policy::JobPolicy;
 use crate::domain::transition::holds_key;
 use crate::error::{EnqueueError, StorageError};
@@ -74,6 +75,8 @@ impl Batch<'_, '_> {
             },
         };
         let rules = std::sync::Arc::clone(registry.policy(policy)?);
+        let on_dead = registry.queue(queue)?.0.on_dead;
+        let order = item.order.map(|key| OrderKey { key, on_dead });
         let payload = self.payload(id, item.payload)?;
         let arrival = Arrival {
             id,
@@ -83,6 +86,7 @@ impl Batch<'_, '_> {
             key: item.key,
             payload,
             start: item.start,
+            order,
         };
         self.insert(arrival.enqueue(self.time.now), &rules)?;
         Ok(Ok(Enqueued::New(id)))
@@ -116,7 +120,8 @@ impl Batch<'_, '_> {
                     | State::Delayed(_)
                     | State::Leased(_)
                     | State::Dead(_)
-                    | State::Cancelled(_) => None,
+                    | State::Cancelled(_)
+                    | State::Blocked(_) => None,
                 };
                 Ok(Enqueued::Duplicate { of: owner.id, state, result })
             } else {

@@ -11,6 +11,7 @@ use crate::format::{key, record};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
+use crate::writer::claim::Stand;
 
 /// Most rows read ahead from one lane.
 const READ_AHEAD: usize = 64;
@@ -21,6 +22,13 @@ pub(super) struct Head {
     pub(super) lane: Lane,
     pub(super) row: Vec<u8>,
     pub(super) id: JobId,
+}
+
+impl Head {
+    pub(super) fn stand(&self) -> Stand<'_> {
+        let counted = (self.class, Gauge::ready(self.lane));
+        Stand { table: TableId::Ready, row: &self.row, id: self.id, counted }
+    }
 }
 
 /// A head, or the key of a `ready` row that is damaged and why. The job such a row stood for is found

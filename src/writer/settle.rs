@@ -139,6 +139,7 @@ impl Batch<'_, '_> {
             if let Some(percent) = settings.retry_share_percent {
                 queue.retry_share_percent = percent;
             }
+            queue.on_dead = settings.on_dead.unwrap_or(queue.on_dead);
         })?;
         Ok(Ok(()))
     }

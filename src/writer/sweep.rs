@@ -62,7 +62,7 @@ impl Batch<'_, '_> {
     }
 
     /// What `event` does to the job that an index row names, or why the row cannot be gone by.
-    fn planned(
+    pub(super) fn planned(
         &self,
         id: JobId,
         name: &[u8],

@@ -49,6 +49,9 @@ fn script(bench: &Bench) {
     bench.jobs.pause(Scope::queue("r"), Pause::new("why").by("ada")).unwrap();
     bench.jobs.pause(Scope::redrive(), Pause::new("not now")).unwrap();
     bench.jobs.pause(Scope::redrive_class("q", "dead"), Pause::new("not yet")).unwrap();
+    for _ in 0..2 {
+        bench.add_with(NewJob::new("r", "in order").order_key("document 7"));
+    }
 }
 
 fn dump(path: &Path) -> String {

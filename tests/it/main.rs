@@ -19,6 +19,7 @@ mod faults;
 mod format;
 mod kill;
 mod model;
+mod order;
 mod pause;
 mod power_cut;
 mod report;

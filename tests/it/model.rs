@@ -71,6 +71,7 @@ fn leases_end_when_they_should_after_a_jump_of_the_clock() {
         priority: 100,
         when: When::Now,
         rules: Some(rules),
+        order: None,
         bad: false,
     };
     for rules in 0..6 {
@@ -79,7 +80,7 @@ fn leases_end_when_they_should_after_a_jump_of_the_clock() {
                 let mut ops = vec![
                     Op::Enqueue(item(rules)),
                     Op::Enqueue(item(rules)),
-                    Op::Claim { queue: 0, kinds: 0, jobs: 2 },
+                    Op::Claim { queue: 0, kinds: 0, jobs: 2, followers: false },
                     Op::Advance { ms: 5 },
                     Op::Heartbeat { lease: 0 },
                     Op::JumpForward { ms: jump },

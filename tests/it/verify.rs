@@ -423,3 +423,65 @@ fn p_14_a_damaged_history_row_is_one_entry_less() {
     let job = &page.jobs[0];
     assert_eq!((job.history.len(), job.history_unreadable, job.state), (0, 1, JobState::Dead));
 }
+
+/// Two jobs under one ordering key in a closed store: the first holds it, the second waits.
+fn ordered() -> Bench {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        bench.add_with(NewJob::new("q", "k").order_key("document 7"));
+    }
+    bench.jobs.clone().close().unwrap();
+    bench
+}
+
+/// P11: rows of ordering keys that are missing, or too much, or wait for nobody.
+#[test]
+fn p_11_verify_checks_the_ordering_keys() {
+    let holder = |row: &[u8]| row[row.len() - 9] == 0;
+    type Change<'c> = &'c dyn Fn(&[u8], &[u8]) -> Option<Vec<u8>>;
+    let problems = |change: Change<'_>| {
+        let bench = ordered();
+        assert!(verify(&bench).is_clean());
+        tamper(&bench.path, "redrive/order", change, &[]);
+        let told: Vec<String> = verify(&bench).problems.into_iter().map(|one| one.what).collect();
+        told.join("; ")
+    };
+    let lost = problems(&|row, value| (!holder(row)).then(|| value.to_vec()));
+    assert!(lost.contains("missing") && lost.contains("nobody holds"), "{lost}");
+    let lost = problems(&|row, value| holder(row).then(|| value.to_vec()));
+    assert!(lost.contains("missing"), "{lost}");
+    let flipped = problems(&|_, value| Some(value[1..].to_vec()));
+    assert!(flipped.contains("another value"), "{flipped}");
+
+    let bench = ordered();
+    let row = [&[0; 4], &b"x"[..], &[0, 0], &[0; 7], &[2]].concat();
+    tamper(&bench.path, "redrive/order", |_, v| Some(v.to_vec()), &[(row, vec![])]);
+    let report = verify(&bench);
+    assert!(report.problems.iter().any(|one| one.what.contains("stands here")), "{report:?}");
+}
+
+/// P14: a damaged job under an ordering key holds up nobody behind it, whether it held the key or
+/// waited.
+#[test]
+fn p_14_a_damaged_job_does_not_hold_its_ordering_key() {
+    for damaged in [1, 2] {
+        let bench = ordered();
+        let change = |key: &[u8], value: &[u8]| {
+            let mut value = value.to_vec();
+            if key[7] == damaged {
+                value.truncate(5);
+            }
+            Some(value)
+        };
+        tamper(&bench.path, "redrive/jobs", change, &[]);
+        let jobs = Redrive::open(&bench.path).unwrap();
+        for _ in 0..2 {
+            let lease = jobs.claim(ClaimRequest::new("q")).unwrap().remove(0);
+            assert_ne!(lease.id().get(), u64::from(damaged));
+            lease.complete().unwrap();
+        }
+        let stats = jobs.stats().unwrap();
+        assert_eq!((stats.set_aside, stats.total.blocked, stats.total.residual), (1, 0, 0));
+        check(&jobs);
+    }
+}

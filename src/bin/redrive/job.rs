@@ -71,6 +71,7 @@ fn describe(out: &mut dyn Write, job: &JobInfo, payload: Option<&[u8]>) -> io::R
         field("queue", &job.queue),
         field("kind", &job.kind),
         field("key", job.key.as_deref().unwrap_or("(none)")),
+        field("order key", job.order_key.as_deref().unwrap_or("(none)")),
         field("priority", &job.priority.to_string()),
         field("enqueued", &output::time(job.enqueued_at)),
         field("deliveries", &job.deliveries.to_string()),

@@ -14,7 +14,7 @@ pub(crate) fn run(file: &Path, args: &StatsArgs) -> Result<Status, Trouble> {
     if args.json {
         output::print_json(&stats)?;
     } else {
-        let head = ["QUEUE", "READY", "DELAYED", "LEASED", "DONE", "DEAD", "CANCELLED"];
+        let head = ["QUEUE", "READY", "DELAYED", "BLOCKED", "LEASED", "DONE", "DEAD", "CANCELLED"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for (queue, counts) in &stats.queues {
             rows.push(row(&output::one_line(queue, 128), &counts.counts));
@@ -37,8 +37,15 @@ pub(crate) fn run(file: &Path, args: &StatsArgs) -> Result<Status, Trouble> {
 }
 
 fn row(name: &str, counts: &Counts) -> Vec<String> {
-    let numbers =
-        [counts.ready, counts.delayed, counts.leased, counts.done, counts.dead, counts.cancelled];
+    let numbers = [
+        counts.ready,
+        counts.delayed,
+        counts.blocked,
+        counts.leased,
+        counts.done,
+        counts.dead,
+        counts.cancelled,
+    ];
     let mut row = vec![name.to_owned()];
     row.extend(numbers.map(|number| number.to_string()));
     row

@@ -223,7 +223,7 @@ fn summarise(before: &QueueStats, after: &QueueStats, died: u64) {
         .filter(|(flow, _)| flow.starts_with("retried_"))
         .map(|(flow, count)| count.saturating_sub(before.flow(flow)))
         .sum();
-    let left = after.ready + after.delayed + after.leased;
+    let left = after.ready + after.delayed + after.blocked + after.leased;
     output::note(format_args!(
         "redrive: {} done, {retried} retries, {died} died; {left} left, {} dead in all",
         after.done.saturating_sub(before.done),

@@ -41,7 +41,7 @@ pub(crate) fn owed(before: &Job, after: &Job) -> Option<(CohortId, MemberOutcome
         State::Done(_) => MemberOutcome::Completed,
         State::Dead(_) => MemberOutcome::DiedAgain,
         State::Cancelled(_) => MemberOutcome::Cancelled,
-        State::Ready(_) | State::Delayed(_) | State::Leased(_) => return None,
+        State::Ready(_) | State::Delayed(_) | State::Leased(_) | State::Blocked(_) => return None,
     };
     Some((cohort, outcome))
 }

@@ -7,10 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::arrival::{Arrival, Start};
+use crate::domain::event::Claimant;
 use crate::domain::history::Death;
 use crate::domain::id::{Class, CohortId, Instance, JobId, KindId, PolicyId, QueueId};
-use crate::domain::job::Cancelled;
+use crate::domain::job::{Blocked, Cancelled};
 use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::order::{OnDead, OrderKey};
 use crate::domain::schedule::Schedule;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -43,6 +45,7 @@ fn job(state: State) -> Job {
         history_pinned: Vec::new(),
         cohort: None,
         state,
+        order: Some(OrderKey { key: "document 7".into(), on_dead: OnDead::Skip }),
     }
 }
 
@@ -55,6 +58,7 @@ fn arrival(start: Start) -> Arrival {
         key: None,
         payload: Payload::Inline(Blob(Vec::new())),
         start,
+        order: None,
     }
 }
 
@@ -151,6 +155,12 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
             }),
             policy(),
         ),
+        ("blocked", job(State::Blocked(Blocked { lane: Lane::Fresh, due: None })), policy()),
+        (
+            "blocked, not to run before a time to come",
+            job(State::Blocked(Blocked { lane: Lane::Retry, due: Some(NOW.plus_ms(7_000)) })),
+            policy(),
+        ),
         ("dead", job(State::Dead(dead())), policy()),
         ("dead of crashes, redriven once", crashed(), policy()),
         ("done", job(State::Done(done)), policy()),
@@ -172,6 +182,7 @@ fn events() -> Vec<(&'static str, Event)> {
     vec![
         ("claim", Event::Claim(claimant)),
         ("due", Event::Due),
+        ("its turn", Event::Unblock),
         ("complete", Event::Complete { token, result: None }),
         ("complete with an old token", Event::Complete { token: old, result: None }),
         ("fail permanent", fail(Failure::permanent("E"))),
@@ -211,6 +222,7 @@ fn describe(outcome: &Result<Step, Refused>) -> String {
         State::Dead(dead) => format!("dead of {} ({:?}, {})", dead.class, dead.reason, dead.code),
         State::Done(_) => "done".into(),
         State::Cancelled(_) => "cancelled".into(),
+        State::Blocked(_) => "blocked".into(),
     };
     let _ = write!(text, "; attempts {}", step.job.cycle.attempts);
     if step.job.unknown {
