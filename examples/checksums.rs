@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redrive::{
-    BatchRule, Completion, Delivery, Enqueued, Failure, JobPolicy, NewJob, Redrive, Schedule,
-    Workers,
+    BatchRule, Completion, Delivery, Enqueued, Failure, Filter, JobPolicy, NewJob, Redrive,
+    Schedule, Workers,
 };
 use sha2::{Digest, Sha256};
 
@@ -132,15 +132,10 @@ fn show(jobs: &Redrive, ids: &[redrive::JobId]) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("  ... and so on");
-    if let Some(page) = jobs.dead_page(None, None, 10)? {
-        for job in page.jobs {
-            if let Some(dead) = job.dead {
-                let (class, code, message) = (dead.class, dead.code, dead.message);
-                println!(
-                    "  job {} dead after {}: {class} {code}: {message}",
-                    job.id, job.deliveries
-                );
-            }
+    for job in jobs.dead().list(&Filter::new(), None, 10)?.jobs {
+        if let Some(dead) = job.dead {
+            let (class, code, message) = (dead.class, dead.code, dead.message);
+            println!("  job {} dead after {}: {class} {code}: {message}", job.id, job.deliveries);
         }
     }
     let total = jobs.stats()?.total;

@@ -16,8 +16,10 @@ use crate::domain::pause::Stop;
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
 use crate::domain::queue::Queue;
+use crate::domain::removal::Removal;
 use crate::domain::time::Timestamp;
 use crate::format::{key, record};
+use crate::store::amendment::Original;
 use crate::store::meta::Meta;
 
 /// Reads `bytes` as every kind of record and key: as they are, and as the body of a record whose
@@ -44,6 +46,7 @@ fn records(bytes: &[u8]) {
     one::<JobPolicy>(bytes);
     one::<Member>(bytes);
     one::<Meta>(bytes);
+    one::<Original>(bytes);
     one::<Queue>(bytes);
     one::<Stop>(bytes);
     one::<String>(bytes);
@@ -52,6 +55,7 @@ fn records(bytes: &[u8]) {
     one::<(Class, Lane)>(bytes);
     one::<(Class, Lane, Instance)>(bytes);
     one::<RedrivePlan>(bytes);
+    one::<Removal>(bytes);
     one::<(String, Timestamp)>(bytes);
 }
 

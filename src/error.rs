@@ -172,9 +172,11 @@ macro_rules! errors {
 }
 
 mod cohort;
+mod dead;
 mod effect;
 
 pub use cohort::{CohortError, RedriveError};
+pub use dead::{AmendError, DeadError};
 pub use effect::EffectError;
 
 errors! {
@@ -335,7 +337,7 @@ errors! {
         } => "the completion was refused, because its follow-up job {place} was: {why}";
     }
 
-    /// A job could not be cancelled or discarded. Nothing changed.
+    /// A job could not be cancelled. Nothing changed.
     CancelError {
         /// There is no such job; finished jobs are forgotten after their stated time.
         NotFound {
@@ -348,7 +350,7 @@ errors! {
             job: JobId,
             /// Its state.
             state: JobState,
-        } => "job {job} is {state}: only unfinished jobs can be cancelled and only dead ones discarded";
+        } => "job {job} is {state}: only unfinished jobs can be cancelled";
     }
 
     /// A queue's settings were not changed.

@@ -28,17 +28,19 @@ pub use domain::order::OnDead;
 pub use domain::pause::{Hold, Scope};
 pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
+pub use domain::removal::{Removal, RemovalReason, RemovedCause};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use domain::window::Window;
 pub use error::{
-    BadName, CancelError, ClaimError, CohortError, EffectError, EnqueueError, OpenError,
-    PauseError, QueueError, RedriveError, SettleError, StorageError, WorkersError,
+    AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
+    EnqueueError, OpenError, PauseError, QueueError, RedriveError, SettleError, StorageError,
+    WorkersError,
 };
 pub use handle::claim::ClaimRequest;
 pub use handle::cohort::{CohortInfo, CohortMember, Preview};
 pub use handle::completion::Completion;
-pub use handle::dead::DeadPage;
+pub use handle::dead::{Cause, Causes, DeadCursor, DeadJob, DeadPage, Discarded, Quarantine};
 pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
 pub use handle::effects::Effects;
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};

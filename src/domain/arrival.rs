@@ -67,6 +67,7 @@ impl Arrival {
             history_next: 0,
             history_pinned: Vec::new(),
             cohort: None,
+            amended: false,
             state,
             order: self.order,
         };

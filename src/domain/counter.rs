@@ -68,6 +68,7 @@ numbered! {
         DiedAfter6 => "died_after_4_to_6",
         DiedAfter12 => "died_after_7_to_12",
         DiedAfterMore => "died_after_more",
+        Amended => "amended",
     }
 }
 

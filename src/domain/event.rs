@@ -4,6 +4,8 @@
 use crate::domain::blob::Blob;
 use crate::domain::failure::Failure;
 use crate::domain::id::{CohortId, Instance, Token};
+use crate::domain::job::Payload;
+use crate::domain::key::RequestHash;
 use crate::domain::time::Timestamp;
 
 /// Something that happens to a job.
@@ -29,6 +31,8 @@ pub(crate) enum Event {
     Crash,
     /// Somebody asks for it not to be done.
     Cancel,
+    /// Somebody replaces its payload while it lies dead.
+    Amend { payload: Payload, hash: RequestHash, note: String },
     /// A cohort releases it from the quarantine.
     Redrive { cohort: CohortId, reason: String },
     /// Its payload cannot be read.

@@ -47,6 +47,11 @@ pub enum HistoryEvent {
         /// What it had died of.
         death: Box<Death>,
     },
+    /// Somebody replaced its payload while it lay dead.
+    Amended {
+        /// Why.
+        note: String,
+    },
 }
 
 /// The evidence of an earlier death, as it stood when the job was redriven.

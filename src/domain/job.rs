@@ -8,6 +8,7 @@ use crate::domain::blob::Blob;
 use crate::domain::failure::FailureClass;
 use crate::domain::id::{Class, CohortId, Instance, JobId, PolicyId, Token};
 use crate::domain::key::KeyClaim;
+use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::order::OrderKey;
 use crate::domain::time::Timestamp;
 
@@ -101,6 +102,16 @@ pub(crate) enum Payload {
     Dropped,
 }
 
+impl Payload {
+    /// Where a payload belongs.
+    pub(crate) fn of(payload: &Blob) -> Self {
+        if payload.0.len() <= PAYLOAD_INLINE_BYTES_MAX {
+            return Self::Inline(payload.clone());
+        }
+        Self::Stored { bytes: u64::try_from(payload.0.len()).unwrap_or(u64::MAX) }
+    }
+}
+
 /// A job: the whole row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -126,6 +137,8 @@ pub(crate) struct Job {
     pub(crate) history_pinned: Vec<u32>,
     /// The cohort that is owed its outcome.
     pub(crate) cohort: Option<CohortId>,
+    /// Its payload was replaced while it lay dead; the original is kept.
+    pub(crate) amended: bool,
     pub(crate) state: State,
     pub(crate) order: Option<OrderKey>,
 }

@@ -58,6 +58,10 @@ pub(crate) const REASON_BYTES_MAX: usize = 256;
 pub(crate) const COHORT_BATCH_MAX: u32 = 1_000;
 /// Longest time between two batches of a cohort in milliseconds (7 days).
 pub(crate) const COHORT_INTERVAL_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// Records of removed dead jobs are kept up to this many, the latest ones.
+pub(crate) const REMOVALS_MAX: u64 = 1_000;
+/// Causes that one such record names.
+pub(crate) const REMOVAL_CAUSES_MAX: usize = 16;
 /// Most cohorts that have not ended.
 pub(crate) const COHORTS_LIVE_MAX: usize = 100;
 /// Ended cohorts are kept up to this many, the latest ones, with their members.

@@ -27,6 +27,7 @@ pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod removal;
 pub(crate) mod schedule;
 pub(crate) mod time;
 pub(crate) mod transition;

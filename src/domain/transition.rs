@@ -110,6 +110,10 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             };
             Ok(next.crash(lease))
         }
+        Event::Amend { payload, hash, note } => {
+            let State::Dead(_) = &job.state else { return unfit(job) };
+            Ok(next.amend(payload, hash, note))
+        }
         Event::Redrive { cohort, reason } => {
             let State::Dead(dead) = &job.state else { return unfit(job) };
             Ok(next.redrive(dead, cohort, reason))

@@ -37,7 +37,7 @@ fn new() -> Builder {
     Builder(Vec::with_capacity(24))
 }
 
-/// `jobs`, `payloads`: id.
+/// `jobs`, `payloads`, `amendments`: id.
 pub(crate) fn job(id: JobId) -> Vec<u8> {
     new().u64(id.get()).0
 }
@@ -143,6 +143,11 @@ pub(crate) fn effect_row(table: u32, key: &[u8]) -> Vec<u8> {
     let mut builder = new().u32(table);
     builder.0.extend_from_slice(key);
     builder.0
+}
+
+/// `removals`: the number.
+pub(crate) fn removal(number: u64) -> Vec<u8> {
+    new().u64(number).0
 }
 
 /// `cohorts`: id, and which part of it.

@@ -12,11 +12,11 @@ use crate::domain::plan::RedrivePlan;
 use crate::domain::time::Timestamp;
 use crate::error::{CohortError, RedriveError, StorageError};
 use crate::handle::redrive::Redrive;
+use crate::store::cohort as cohort_store;
 use crate::store::dead::Scope;
 use crate::store::names::Known;
 use crate::store::rows::Rows;
 use crate::store::selection::Selector;
-use crate::store::{cohort as cohort_store, meta};
 use crate::writer::command::{CohortOrder, Command};
 
 /// Rows of the quarantine that a preview reads at a time, each time from a fresh snapshot.
@@ -149,14 +149,13 @@ impl Redrive {
     /// [`RedriveError`]: the plan cannot be used, or the quarantine cannot be read.
     pub fn preview(&self, plan: &RedrivePlan) -> Result<Preview, RedriveError> {
         let plan = plan.clone().check().map_err(|why| RedriveError::Plan { why })?;
-        let wall = self.clock().wall();
         let mut preview = Preview::default();
         let mut first = BTreeSet::new();
         let mut after: Option<Vec<u8>> = None;
         loop {
             let slice = self.store().read(|rows| {
                 let names = Known::read(rows)?;
-                let now = meta::read(rows)?.map_or(wall, |meta| meta.latest.max(wall));
+                let now = self.now(rows)?;
                 let selector = Selector {
                     plan: &plan,
                     names: &names,

@@ -41,6 +41,8 @@ pub struct JobInfo {
     pub redrives: u32,
     /// The cohort that released it last, for as long as its outcome is owed to that one.
     pub cohort: Option<CohortId>,
+    /// Somebody replaced its payload while it lay dead.
+    pub amended: bool,
     /// An earlier delivery may have had its effect without anybody knowing.
     pub outcome_unknown: bool,
     /// The lane it stands, or will stand, or stood in; for unfinished jobs.
@@ -136,6 +138,7 @@ impl JobInfo {
             crashes: job.cycle.crashed,
             redrives: job.redrives,
             cohort: job.cohort,
+            amended: job.amended,
             outcome_unknown: job.unknown,
             lane: None,
             due: None,

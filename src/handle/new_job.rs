@@ -183,7 +183,7 @@ impl NewJob {
 }
 
 /// What makes two requests under one key the same: queue, kind and payload, each with its length.
-fn request_hash(queue: &str, kind: &str, payload: &[u8]) -> RequestHash {
+pub(crate) fn request_hash(queue: &str, kind: &str, payload: &[u8]) -> RequestHash {
     let mut hasher = Sha256::new();
     for part in [queue.as_bytes(), kind.as_bytes(), payload] {
         hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());

@@ -186,15 +186,6 @@ impl Redrive {
         self.ask(|reply| Command::Cancel { job, reply })?
     }
 
-    /// Removes a dead job and its evidence for good. Its key is freed if it still owned it.
-    ///
-    /// # Errors
-    ///
-    /// [`CancelError`]: there is no such job, or it is not dead.
-    pub fn discard(&self, job: JobId) -> Result<(), CancelError> {
-        self.ask(|reply| Command::Discard { job, reply })?
-    }
-
     /// One job with its history, as of the last commit; `None` when there is no such job (finished
     /// jobs are forgotten after the time their policy states).
     ///

@@ -15,8 +15,6 @@ use crate::store::{alone, job as job_store};
 /// One row of the quarantine.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadRow {
-    /// Its key; for named jobs, the job's.
-    pub(crate) name: Vec<u8>,
     pub(crate) id: JobId,
     pub(crate) class: Class,
     pub(crate) died_at: Timestamp,
@@ -79,7 +77,7 @@ pub(crate) fn scan(
                 let (class, died_at, id) = key::read_dead(&name)?;
                 let facts = record::decode(&value)
                     .map_err(|damage| damage.in_row(TableId::Dead.name(), &name).into());
-                scan.found.push(DeadRow { name, id, class, died_at, facts });
+                scan.found.push(DeadRow { id, class, died_at, facts });
             }
             Ok(scan)
         }
@@ -115,7 +113,7 @@ fn named(
                 let missing = || StorageError::corrupt(format!("dead job {id} is not listed"));
                 let facts = alone(rows.get(TableId::Dead, &row))?;
                 let facts = facts.and_then(|facts| facts.ok_or_else(missing));
-                scan.found.push(DeadRow { name: name.clone(), id, class, died_at, facts });
+                scan.found.push(DeadRow { id, class, died_at, facts });
             }
             Ok(Some(job)) if job.cohort.is_some() => {
                 scan.missing.push((id, SkipReason::InCohort));

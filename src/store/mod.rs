@@ -2,6 +2,7 @@
 //! written was decided by `domain::transition`.
 
 pub(crate) mod admission;
+pub(crate) mod amendment;
 pub(crate) mod backlog;
 pub(crate) mod cohort;
 pub(crate) mod counter;
@@ -16,6 +17,7 @@ pub(crate) mod meta;
 pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod pause;
+pub(crate) mod removal;
 pub(crate) mod rows;
 pub(crate) mod selection;
 pub(crate) mod tables;

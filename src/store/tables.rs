@@ -28,6 +28,8 @@ pub(crate) enum TableId {
     Cohorts = 19,
     CohortMembers = 20,
     Order = 21,
+    Amendments = 22,
+    Removals = 23,
 }
 
 /// One table.
@@ -40,7 +42,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 22] = [
+pub(crate) const TABLES: [TableRow; 24] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -71,6 +73,8 @@ pub(crate) const TABLES: [TableRow; 22] = [
         "redrive/order",
         "queue u32, ordering key, 0 u8, 0 holds or 1 waits u8, job u64",
     ),
+    row(TableId::Amendments, "redrive/amendments", "job u64"),
+    row(TableId::Removals, "redrive/removals", "number u64"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

@@ -22,6 +22,7 @@ use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
 use crate::store::{history, key as key_store, names};
 
+mod amendment;
 mod cohort;
 
 /// Rows read at a time.
@@ -91,6 +92,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     check.each(TableId::History, Check::history_row)?;
     check.each(TableId::Tombstones, Check::tombstone_row)?;
     check.each(TableId::Pauses, Check::pause_row)?;
+    check.each(TableId::Amendments, Check::amendment_row)?;
     check.each(TableId::CohortMembers, Check::member_row)?;
     check.cohorts()?;
     if check.finished != check.buried {
@@ -174,6 +176,7 @@ impl<R: Rows> Check<'_, R> {
         self.order_of(&job)?;
         self.job_names(&job);
         self.job_cohort(&job)?;
+        self.job_amendment(&job)?;
         let found = history::read(self.rows, job.id)?.rows;
         let expected = kept(job.history_next, &job.history_pinned).0.count();
         if found != expected {

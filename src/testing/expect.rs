@@ -15,7 +15,7 @@ use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 38] = [
+const FLOWS: [&str; 39] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -54,6 +54,7 @@ const FLOWS: [&str; 38] = [
     "died_after_4_to_6",
     "died_after_7_to_12",
     "died_after_more",
+    "amended",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -213,6 +214,7 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         crashes: life.crashes,
         redrives: life.redrives,
         cohort: life.cohort.map(CohortId::new),
+        amended: life.amended,
         outcome_unknown: life.unknown,
         lane: None,
         due: None,

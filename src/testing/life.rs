@@ -29,6 +29,7 @@ pub(super) struct Life {
     pub(super) redrives: u32,
     /// The cohort that is owed its outcome.
     pub(super) cohort: Option<u64>,
+    pub(super) amended: bool,
     pub(super) unknown: bool,
     pub(super) first_failed_at: Option<u64>,
     /// All of it; the store keeps the first 4 and the latest 28.

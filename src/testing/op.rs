@@ -72,6 +72,11 @@ pub enum Op {
     Discard {
         job: usize,
     },
+    /// Give a dead job another payload.
+    Amend {
+        job: usize,
+        payload: u8,
+    },
     SetQueue {
         queue: usize,
         rules: Option<usize>,
@@ -258,7 +263,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
-        match code % 76 {
+        match code % 78 {
             0..=12 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
@@ -305,6 +310,7 @@ impl Bytes<'_> {
                 ms: self.ms(),
                 queue: self.byte().is_multiple_of(2),
             },
+            76 | 77 => Op::Amend { job: lease(self), payload: self.byte() },
             70..=73 => Op::Redrive(self.brakes()),
             74 | 75 => Op::Cohort {
                 cohort: lease(self),

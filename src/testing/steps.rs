@@ -3,11 +3,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::domain::failure::{Failure, FailureClass};
+use crate::domain::filter::Filter;
 use crate::domain::id::JobId;
 use crate::domain::job::JobState;
 use crate::domain::order::OnDead;
 use crate::domain::time::whole_ms;
-use crate::error::{CancelError, EnqueueError, SettleError};
+use crate::error::{AmendError, CancelError, EnqueueError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::lease::Lease;
 use crate::handle::new_job::NewJob;
@@ -48,6 +49,7 @@ impl Harness {
             Op::Churn { queue, times } => self.churn(*queue, *times),
             Op::Cancel { job } => self.cancel(*job),
             Op::Discard { job } => self.discard(*job),
+            Op::Amend { job, payload } => self.amend(*job, *payload),
             Op::SetQueue { queue, rules, retry_share_percent, halt } => {
                 self.set_queue(*queue, *rules, *retry_share_percent, *halt)
             }
@@ -323,15 +325,26 @@ impl Harness {
 
     fn discard(&mut self, job: usize) -> Verdict {
         let id = self.some_job(job);
-        let answer = match self.jobs.discard(id) {
-            Ok(()) => Ok(()),
-            Err(CancelError::NotFound { .. }) => Err(None),
-            Err(CancelError::WrongState { state, .. }) => Err(Some(state)),
-            Err(error) => return Err(text(error)),
-        };
+        let filter = Filter::new().ids([id]);
+        let done = self.jobs.dead().discard(&filter, "the model says so").map_err(text)?;
         let expected = self.model.round(|model| model.discard(id));
         self.acked();
-        same("the answer to discard", &answer, &expected)
+        same("the answer to discard", &(done.jobs, done.not_dead), &expected)
+    }
+
+    fn amend(&mut self, job: usize, payload: u8) -> Verdict {
+        let id = self.some_job(job);
+        let payload = vec![payload; if payload.is_multiple_of(3) { 600 } else { 5 }];
+        let note = "the model says so";
+        let answer = match self.jobs.dead().amend(id, payload.clone(), note) {
+            Ok(()) => Ok(()),
+            Err(AmendError::NotFound { .. }) => Err(None),
+            Err(AmendError::WrongState { state, .. }) => Err(Some(state)),
+            Err(error) => return Err(text(error)),
+        };
+        let expected = self.model.round(|model| model.amend(id, &payload, note));
+        self.acked();
+        same("the answer to amend", &answer, &expected)
     }
 
     fn set_queue(

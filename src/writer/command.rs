@@ -8,17 +8,18 @@ use crate::domain::blob::Blob;
 use crate::domain::effect::Change;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
+use crate::domain::filter::Filter;
 use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
-use crate::domain::key::KeyClaim;
+use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::order::OnDead;
 use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::error::{
-    CancelError, ClaimError, CohortError, EnqueueError, PauseError, QueueError, RedriveError,
-    SettleError, StorageError,
+    AmendError, CancelError, ClaimError, CohortError, EnqueueError, PauseError, QueueError,
+    RedriveError, SettleError, StorageError,
 };
 use crate::writer::reply::Reply;
 
@@ -31,8 +32,12 @@ pub(crate) enum Command {
         reply: Reply<Result<Cancelled, CancelError>>,
     },
     Discard {
-        job: JobId,
-        reply: Reply<Result<(), CancelError>>,
+        slice: Box<Discard>,
+        reply: Reply<Result<DiscardSlice, StorageError>>,
+    },
+    Amend {
+        amend: Box<Amend>,
+        reply: Reply<Result<(), AmendError>>,
     },
     Redrive {
         plan: Box<RedrivePlan>,
@@ -76,6 +81,7 @@ impl Command {
                 }
                 How::Fail(_) | How::Snooze(_) | How::Release(_) => 0,
             },
+            Self::Amend { amend, .. } => amend.payload.0.len(),
             Self::Claim(_)
             | Self::Cancel { .. }
             | Self::Discard { .. }
@@ -252,6 +258,43 @@ pub enum Cancelled {
     /// The job is with a worker, who learns of it at the next heartbeat. Should the delivery end
     /// in anything but success, the job is cancelled; there is no retry.
     Requested,
+}
+
+/// One slice of a discard.
+pub(crate) struct Discard {
+    pub(crate) filter: Filter,
+    pub(crate) reason: String,
+    /// Where the slice before ended; none for the first one.
+    pub(crate) from: Option<Resume>,
+}
+
+/// Where a discard goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    /// Its record; what died after it began has a higher number.
+    pub(crate) number: u64,
+    /// When it began.
+    pub(crate) at: Timestamp,
+    /// The last row looked at.
+    pub(crate) after: Vec<u8>,
+}
+
+/// What a slice of a discard did.
+#[derive(Debug, Default)]
+pub(crate) struct DiscardSlice {
+    pub(crate) discarded: u64,
+    /// Named jobs that are not dead.
+    pub(crate) not_dead: u64,
+    pub(crate) unreadable: u64,
+    pub(crate) next: Option<Resume>,
+}
+
+/// A new payload for a dead job.
+pub(crate) struct Amend {
+    pub(crate) job: JobId,
+    pub(crate) payload: Blob,
+    pub(crate) hash: RequestHash,
+    pub(crate) note: String,
 }
 
 /// What an operator does to a cohort that has not ended.

@@ -7,6 +7,7 @@ mod claim;
 mod cohort;
 pub(crate) mod command;
 mod core;
+mod dead;
 mod effect;
 mod enqueue;
 mod follow;
@@ -355,8 +356,12 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
             let outcome = batch.cancel(job)?;
             batch.answer_with(reply, outcome);
         }
-        Command::Discard { job, reply } => {
-            let outcome = batch.discard(job)?;
+        Command::Discard { slice, reply } => {
+            let outcome = batch.discard(*slice)?;
+            batch.answer_with(reply, Ok::<_, StorageError>(outcome));
+        }
+        Command::Amend { amend, reply } => {
+            let outcome = batch.amend(*amend)?;
             batch.answer_with(reply, outcome);
         }
         Command::Redrive { plan, reply } => {

@@ -5,7 +5,7 @@ use crate::domain::event::Event;
 use crate::domain::id::{JobId, Token};
 use crate::domain::job::{Job, JobState};
 use crate::domain::policy::JobPolicy;
-use crate::domain::transition::{Refused, discard};
+use crate::domain::transition::Refused;
 use crate::error::{CancelError, QueueError, SettleError, StorageError};
 use crate::store::alone;
 use crate::store::job as job_store;
@@ -71,7 +71,7 @@ impl Batch<'_, '_> {
     }
 
     /// The job an operator named, or why there is none to work on.
-    fn named(&self, id: JobId) -> Result<Result<Job, CancelError>, StorageError> {
+    pub(super) fn named(&self, id: JobId) -> Result<Result<Job, CancelError>, StorageError> {
         let read = alone(job_store::read(&*self.rows, id))?;
         Ok(read
             .map_err(CancelError::from)
@@ -99,22 +99,6 @@ impl Batch<'_, '_> {
             }
             Ok(Err(_)) => Err(CancelError::WrongState { job: id, state: job.state.name() }),
         })
-    }
-
-    /// Removes a dead job for good.
-    pub(super) fn discard(&mut self, id: JobId) -> Result<Result<(), CancelError>, StorageError> {
-        let job = match self.named(id)? {
-            Ok(job) => job,
-            Err(error) => return Ok(Err(error)),
-        };
-        if let Err(refused) = discard(&job) {
-            return Ok(Err(CancelError::WrongState { job: id, state: refused.state() }));
-        }
-        self.remove(&job)?;
-        // It may be a member that a cohort holds.
-        self.core.cohorts.look_again();
-        self.core.books.count(job.class, Flow::Discarded);
-        Ok(Ok(()))
     }
 
     /// Changes a queue's settings; the queue comes into being if it is new.

@@ -298,7 +298,7 @@ fn p10_every_member_is_counted_once() {
     let mut leases = bench.claim(3);
     leases.pop().unwrap().complete().unwrap();
     same_failure(leases.pop().unwrap());
-    bench.jobs.discard(ids[6]).unwrap();
+    bench.jobs.dead().discard(&Filter::new().ids([ids[6]]), "junk").unwrap();
     assert_eq!(
         bench.cohort(cohort).counts,
         counts(|counts| {

@@ -110,7 +110,7 @@ fn o_26_a_dead_head_halts_its_key_where_the_queue_says_so() {
     bench.jobs.set_queue("q", QueuePolicy::new().on_dead(OnDead::Skip)).unwrap();
     assert_eq!(bench.claim(5).len(), 0);
     bench.check();
-    bench.jobs.discard(ids[0]).unwrap();
+    bench.jobs.dead().discard(&Filter::new().ids([ids[0]]), "junk").unwrap();
     let next = bench.claim_one();
     assert_eq!(next.id(), ids[1]);
     next.complete().unwrap();

@@ -7,20 +7,21 @@
 use std::time::Duration;
 
 use redrive::testing::{
-    Ack, CrashDisk, Fault, Harness, Model, Op, Survival, ops_from_bytes, run_ops,
+    Ack, Brakes, CrashDisk, Fault, Harness, Item, Model, Op, Pausing, Survival, When,
+    ops_from_bytes,
 };
-use redrive::{Durability, ManualClock, NewJob, Options};
+use redrive::{Durability, FailureClass, ManualClock, NewJob, Options};
 
 use crate::support::{Random, seed};
 
-/// Where the search for a telling script begins.
-const SCRIPT: u64 = 150;
 const FLUSH_EVERY_MS: u64 = 1_000;
 
-/// A hundred steps, always the same ones: the first sequence in which everything happens that a cut
-/// could come between.
+/// About a hundred steps, always the same ones: the first sequence of chance in which everything happens
+/// that a cut could come between, and then a cohort.
 fn script() -> Vec<Op> {
-    (SCRIPT..).map(steps).find(|ops| is_telling(ops)).expect("there is one")
+    let mut ops = (0..).map(steps).find(|ops| is_telling(ops)).expect("there is one");
+    ops.extend(cohort());
+    ops
 }
 
 /// Steps that make the same commits in every run: a killed process goes on with a copy of the disk,
@@ -36,7 +37,7 @@ fn steps(seed: u64) -> Vec<Op> {
         }
         _ => true,
     });
-    ops.take(100).collect()
+    ops.take(80).collect()
 }
 
 /// A script without these would say nothing of them.
@@ -45,10 +46,57 @@ fn is_telling(ops: &[Op]) -> bool {
     let effects = |op: &Op| matches!(op, Op::CompleteWith { changes, .. } if !changes.is_empty());
     let ordered = |op: &Op| matches!(op, Op::Enqueue(item) if item.order == Some(0));
     let batches = |op: &Op| matches!(op, Op::Claim { jobs: 2.., followers: true, .. });
-    count(effects) > 1
-        && count(ordered) > 3
-        && count(batches) > 2
-        && run_ops(ops).expect("agrees with the model").flow("redriven") > 2
+    count(effects) > 1 && count(ordered) > 3 && count(batches) > 2
+}
+
+/// Four jobs die and go back as a cohort: one is done, one dies again, and is discarded; one is amended.
+fn cohort() -> Vec<Op> {
+    let item = Item {
+        queue: 1,
+        kind: 2,
+        key: None,
+        payload: 0,
+        priority: 255,
+        when: When::Now,
+        rules: Some(0),
+        order: None,
+        bad: false,
+    };
+    let resume = |queue, kind| Op::Resume { scope: Pausing { redrive: false, queue, kind } };
+    let go_on = Pausing { redrive: true, queue: 1, kind: None };
+    let go_on_class = Pausing { redrive: true, queue: 1, kind: Some(2) };
+    let claim = |jobs| Op::Claim { queue: 1, kinds: 4, jobs, followers: false };
+    let fail = Op::Fail { lease: 0, class: FailureClass::Permanent, retry_after_ms: None, text: 1 };
+    let complete = Op::Complete { lease: 0, result: None };
+    let brakes = Brakes {
+        queue: Some(1),
+        code: None,
+        canary: 1,
+        batch: 2,
+        ramp_to: 0,
+        every_ms: 10,
+        in_flight_max: 0,
+        limit: None,
+        reconciled: true,
+        dead_percent: Some(60),
+        same_cause: None,
+        bad: false,
+    };
+    let amend = Op::Amend { job: usize::MAX, payload: 3 };
+    let mut ops = vec![
+        Op::Reopen,
+        resume(1, None),
+        resume(1, Some(2)),
+        Op::Resume { scope: go_on },
+        Op::Resume { scope: go_on_class },
+        Op::EnqueueMany { items: vec![item; 4], all_or_nothing: true },
+        claim(4),
+    ];
+    ops.extend(vec![fail.clone(); 4]);
+    ops.extend([amend, Op::Redrive(brakes), claim(1), complete.clone()]);
+    ops.extend([claim(2), complete, fail, Op::Advance { ms: 10 }, claim(2)]);
+    ops.push(Op::Discard { job: usize::MAX - 1 });
+    ops
 }
 
 struct Recording {
@@ -63,6 +111,7 @@ impl Recording {
         for op in script() {
             harness.run(&op).expect("agrees with the model");
         }
+        assert!(harness.jobs().stats().expect("reads").total.flow("redriven") > 2);
         let acks = harness.acks().to_vec();
         harness.close().expect("closes");
         Self { disk, acks }

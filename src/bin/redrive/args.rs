@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
 use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
 
 use crate::cohort::CohortCommand;
+use crate::dead::DeadCommand;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
 use crate::report::ReportArgs;
 
@@ -90,7 +91,7 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Shows one job and what happened to it.
     Job(JobArgs),
-    /// Looks at the quarantine.
+    /// Looks at dead jobs, amends and discards them.
     #[command(subcommand)]
     Dead(DeadCommand),
     /// Sends dead jobs back, with brakes.
@@ -269,23 +270,6 @@ pub(crate) struct JobArgs {
     /// Prints the result's bytes and nothing else.
     #[arg(long)]
     pub(crate) result: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DeadCommand {
-    /// Lists dead jobs with their evidence, by queue, kind and time of death.
-    List(DeadListArgs),
-}
-
-/// Lists dead jobs with their evidence.
-#[derive(Debug, Arguments)]
-pub(crate) struct DeadListArgs {
-    /// Only this queue.
-    #[arg(short, long, value_parser = name)]
-    pub(crate) queue: Option<String>,
-    /// Prints a JSON array. Times are milliseconds since 1970.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Reads everything and compares: checksums, indexes, keys, history and counters.

@@ -1,49 +1,261 @@
-//! `redrive dead`: looks at the quarantine.
+//! `redrive dead`: looks at the quarantine, amends and discards.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use redrive::{DeadPage, JobInfo, Options, Redrive};
+use clap::{Args as Arguments, Subcommand};
+use redrive::{
+    Causes, DeadCursor, DeadJob, JobId, JobInfo, Options, Redrive, Removal, RemovalReason,
+};
 use serde_json::{Value, json};
 
-use crate::args::DeadListArgs;
+use crate::args::job_id;
+use crate::confirm::confirm;
 use crate::exit::{Status, Trouble};
-use crate::{output, store};
+use crate::filter::FilterArgs;
+use crate::{job, output, store};
 
 /// Jobs read at a time: memory does not grow with the quarantine.
 const PAGE: usize = 500;
 
-pub(crate) fn list(file: &Path, args: &DeadListArgs) -> Result<Status, Trouble> {
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadCommand {
+    /// Lists dead jobs with their evidence, by queue, kind and time of death.
+    List(ListArgs),
+    /// Counts dead jobs by what they died of, with a sample of each.
+    Causes(CausesArgs),
+    /// Shows one dead job with its payload.
+    Show(ShowArgs),
+    /// Replaces the payload of a dead job by standard input; the first one is kept.
+    Amend(AmendArgs),
+    /// Removes dead jobs for good, with their evidence.
+    Discard(DiscardArgs),
+    /// Tells which dead jobs were removed, and why: the latest 1,000 times.
+    Removals(RemovalsArgs),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// At most so many.
+    #[arg(long, value_name = "JOBS")]
+    limit: Option<usize>,
+    /// Prints a JSON array. Times are milliseconds since 1970.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct CausesArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Prints JSON. Times are milliseconds since 1970.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct ShowArgs {
+    /// The job.
+    #[arg(value_parser = job_id)]
+    job: JobId,
+    /// Prints JSON. Times are milliseconds since 1970; bytes that are no text are in hexadecimal.
+    #[arg(long, conflicts_with_all = ["payload", "original"])]
+    json: bool,
+    /// Prints the payload's bytes and nothing else.
+    #[arg(long, conflicts_with = "original")]
+    payload: bool,
+    /// Prints the bytes of the payload before it was amended, and nothing else.
+    #[arg(long)]
+    original: bool,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct AmendArgs {
+    /// The job.
+    #[arg(value_parser = job_id)]
+    job: JobId,
+    /// Why; kept in the job's history.
+    #[arg(short, long, value_name = "TEXT")]
+    note: String,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct DiscardArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Why; kept with the record of it.
+    #[arg(short, long, value_name = "TEXT")]
+    reason: String,
+    /// Does not ask.
+    #[arg(short, long)]
+    yes: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct RemovalsArgs {
+    /// Prints a JSON array. Times are milliseconds since 1970.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(file: &Path, command: DeadCommand) -> Result<Status, Trouble> {
     let jobs = store::open_existing(file, Options::new())?;
-    if let Some(queue) = &args.queue {
-        store::known_queue(&jobs, queue)?;
+    match command {
+        DeadCommand::List(args) => list(&jobs, &args)?,
+        DeadCommand::Causes(args) => {
+            known(&jobs, &args.filter)?;
+            let causes = jobs.dead().causes(&args.filter.filter())?;
+            if args.json {
+                output::print_json(&causes)?;
+            } else {
+                output::print(|out| table(out, &causes))?;
+            }
+        }
+        DeadCommand::Show(args) => show(&jobs, &args)?,
+        DeadCommand::Amend(args) => {
+            let mut payload = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut payload);
+            let failed = |error| Trouble::new(Status::Io, format_args!("cannot read: {error}"));
+            read.map_err(failed)?;
+            jobs.dead().amend(args.job, payload, args.note)?;
+            output::note(format_args!("redrive: job {} has another payload", args.job));
+        }
+        DeadCommand::Discard(args) => discard(&jobs, &args)?,
+        DeadCommand::Removals(args) => {
+            let removals = jobs.dead().removals()?;
+            if args.json {
+                output::print_json(&removals)?;
+            } else {
+                output::print(|out| removals.iter().try_for_each(|removal| told(out, removal)))?;
+            }
+        }
     }
+    jobs.close()?;
+    Ok(Status::Done)
+}
+
+fn known(jobs: &Redrive, filter: &FilterArgs) -> Result<(), Trouble> {
+    match &filter.queue {
+        Some(queue) => store::known_queue(jobs, queue).map(drop),
+        None => Ok(()),
+    }
+}
+
+fn list(jobs: &Redrive, args: &ListArgs) -> Result<(), Trouble> {
+    known(jobs, &args.filter)?;
+    let filter = args.filter.filter();
+    let mut left = args.limit.unwrap_or(usize::MAX);
     let mut unreadable = 0;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut writer = Writer { out: &mut out, json: args.json, count: 0 };
-    let mut page = next(&jobs, args, None)?;
-    while let Some(found) = page {
-        writer.page(&found.jobs).map_err(|error| Trouble::output(&error))?;
-        for (job, why) in &found.unreadable {
+    let mut after: Option<DeadCursor> = None;
+    loop {
+        let page = jobs.dead().list(&filter, after.as_ref(), PAGE.min(left))?;
+        writer.page(&page.jobs).map_err(|error| Trouble::output(&error))?;
+        for (job, why) in &page.unreadable {
             output::note(format_args!("redrive: job {job} cannot be read: {why}"));
             unreadable += 1;
         }
-        page = next(&jobs, args, Some(&found))?;
+        left -= page.jobs.len().min(left);
+        after = page.next;
+        if after.is_none() || left == 0 {
+            break;
+        }
     }
     writer.end().map_err(|error| Trouble::output(&error))?;
-    jobs.close()?;
     if unreadable == 0 {
-        return Ok(Status::Done);
+        return Ok(());
     }
     Err(Trouble::new(Status::NotAStore, format_args!("{unreadable} dead jobs cannot be read")))
 }
 
-fn next(
-    jobs: &Redrive,
-    args: &DeadListArgs,
-    after: Option<&DeadPage>,
-) -> Result<Option<DeadPage>, Trouble> {
-    Ok(jobs.dead_page(args.queue.as_deref(), after, PAGE)?)
+fn table(out: &mut dyn Write, causes: &Causes) -> io::Result<()> {
+    writeln!(out, "{} jobs, {} causes", causes.jobs, causes.causes)?;
+    let head = ["CAUSE", "JOBS", "QUEUE/KIND", "CLASS", "CODE", "LAST DIED", "SAMPLE", "MESSAGE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for cause in &causes.largest {
+        rows.push(vec![
+            output::cause(cause.cause),
+            cause.jobs.to_string(),
+            output::one_line(&format!("{}/{}", cause.queue, cause.kind), 60),
+            cause.class.name().to_owned(),
+            output::one_line(&cause.code, 40),
+            output::time(cause.last_died_at),
+            cause.sample.to_string(),
+            output::one_line(&cause.message, 80),
+        ]);
+    }
+    if rows.len() > 1 { output::table(out, &rows) } else { Ok(()) }
+}
+
+fn show(jobs: &Redrive, args: &ShowArgs) -> Result<(), Trouble> {
+    let Some(DeadJob { job, payload, original, .. }) = jobs.dead().get(args.job)? else {
+        let why = format_args!("job {} is not dead, or there is no such job", args.job);
+        return Err(Trouble::new(Status::Missing, why));
+    };
+    if args.original {
+        let none = || Trouble::new(Status::Missing, "its payload was not amended");
+        let original = original.ok_or_else(none)?;
+        return output::print(|out| out.write_all(&original));
+    }
+    if args.payload {
+        let payload = payload?;
+        return output::print(|out| out.write_all(&payload));
+    }
+    let payload = payload.as_deref().ok();
+    if args.json {
+        let mut value = job::json(&job, payload)?;
+        if let Some(object) = value.as_object_mut() {
+            object.insert("original".into(), original.as_deref().map(output::bytes).into());
+        }
+        return output::print_json(&value);
+    }
+    output::print(|out| {
+        job::describe(out, &job, payload)?;
+        match original {
+            Some(_) => {
+                writeln!(out, "  the payload was amended; `--original` prints the first one")
+            }
+            None => Ok(()),
+        }
+    })
+}
+
+fn discard(jobs: &Redrive, args: &DiscardArgs) -> Result<(), Trouble> {
+    known(jobs, &args.filter)?;
+    let filter = args.filter.filter();
+    let causes = jobs.dead().causes(&filter)?;
+    let question = format_args!("Discard {} dead jobs for good, with their evidence?", causes.jobs);
+    confirm(args.yes, question)?;
+    let discarded = jobs.dead().discard(&filter, &args.reason)?;
+    if discarded.unreadable > 0 {
+        let left = discarded.unreadable;
+        output::note(format_args!("redrive: {left} dead jobs cannot be read, and stay"));
+    }
+    if args.json {
+        return output::print_json(&discarded);
+    }
+    output::print(|out| writeln!(out, "{} dead jobs are gone", discarded.jobs))
+}
+
+fn told(out: &mut dyn Write, removal: &Removal) -> io::Result<()> {
+    let why = match &removal.why {
+        RemovalReason::Discarded { reason } => format!("discarded: {reason}"),
+        other => format!("{other:?}"),
+    };
+    let (at, jobs) = (output::time(removal.at), removal.jobs);
+    let (first, last) = (removal.first, removal.last);
+    writeln!(out, "{at}  {jobs} jobs ({first} to {last}) {}", output::one_line(&why, 300))?;
+    for cause in &removal.causes {
+        let (fingerprint, code) = (output::cause(cause.cause), output::one_line(&cause.code, 64));
+        writeln!(out, "    {} of cause {fingerprint}, {code}", cause.jobs)?;
+    }
+    Ok(())
 }
 
 /// Writes jobs as they come: lines, or the elements of one JSON array.

@@ -4,7 +4,10 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-use redrive::{CohortError, EnqueueError, OpenError, RedriveError, StorageError, WorkersError};
+use redrive::{
+    AmendError, CohortError, DeadError, EnqueueError, OpenError, RedriveError, StorageError,
+    WorkersError,
+};
 
 use crate::output;
 
@@ -107,6 +110,26 @@ impl From<RedriveError> for Trouble {
         match error {
             RedriveError::Storage(error) => error.into(),
             RedriveError::TooManyCohorts { .. } => Self::new(Status::BadNews, error),
+            other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<DeadError> for Trouble {
+    fn from(error: DeadError) -> Self {
+        match error {
+            DeadError::Storage(error) => error.into(),
+            other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<AmendError> for Trouble {
+    fn from(error: AmendError) -> Self {
+        match error {
+            AmendError::Storage(error) => error.into(),
+            AmendError::NotFound { .. } => Self::new(Status::Missing, error),
+            AmendError::WrongState { .. } => Self::new(Status::BadNews, error),
             other => Self::new(Status::Usage, other),
         }
     }

@@ -50,7 +50,7 @@ fn raw(bytes: Option<&[u8]>, what: &str, args: &JobArgs) -> Result<(), Trouble> 
 }
 
 /// The library's own form, with bytes and fingerprints made readable and the payload added.
-fn json(job: &JobInfo, payload: Option<&[u8]>) -> Result<Value, Trouble> {
+pub(crate) fn json(job: &JobInfo, payload: Option<&[u8]>) -> Result<Value, Trouble> {
     let mut value = serde_json::to_value(job).map_err(|error| Trouble::new(Status::Io, error))?;
     if let Some(object) = value.as_object_mut() {
         object.insert("payload".into(), payload.map(output::bytes).into());
@@ -65,7 +65,11 @@ fn json(job: &JobInfo, payload: Option<&[u8]>) -> Result<Value, Trouble> {
     Ok(value)
 }
 
-fn describe(out: &mut dyn Write, job: &JobInfo, payload: Option<&[u8]>) -> io::Result<()> {
+pub(crate) fn describe(
+    out: &mut dyn Write,
+    job: &JobInfo,
+    payload: Option<&[u8]>,
+) -> io::Result<()> {
     writeln!(out, "job {}: {}", job.id, job.state)?;
     let mut rows = vec![
         field("queue", &job.queue),
@@ -170,6 +174,16 @@ fn event(entry: &HistoryEntry) -> String {
             format!("delivery {delivery} ({worker}): {end}")
         }
         HistoryEvent::CancelRequested => "cancel requested".to_owned(),
+        HistoryEvent::Redriven { cohort, reason, death } => format!(
+            "redriven by cohort {cohort} ({}) after it had died of {} {}: {}",
+            output::one_line(reason, 60),
+            death.class,
+            output::one_line(&death.code, 64),
+            output::one_line(&death.message, 120)
+        ),
+        HistoryEvent::Amended { note } => {
+            format!("payload replaced: {}", output::one_line(note, 120))
+        }
         other => format!("{other:?}"),
     }
 }

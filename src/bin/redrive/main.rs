@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command, DeadCommand};
+use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     let Args { file, command } = Args::parse();
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Command::Work(args) => work::run(&file, args),
         Command::Stats(args) => stats::run(&file, &args),
         Command::Job(args) => job::run(&file, &args),
-        Command::Dead(DeadCommand::List(args)) => dead::list(&file, &args),
+        Command::Dead(command) => dead::run(&file, command),
         Command::Cohort(command) => cohort::run(&file, command),
         Command::Pause(args) => pause::pause(&file, args),
         Command::Resume(args) => pause::resume(&file, &args),

@@ -1,4 +1,4 @@
-//! The way back from the quarantine.
+//! What can be done to a dead job short of removing it: its payload replaced, and the way back.
 
 use super::{Next, Step};
 use crate::domain::cohort::MemberOutcome;
@@ -6,9 +6,21 @@ use crate::domain::counter::Flow;
 use crate::domain::failure::FailureClass;
 use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
 use crate::domain::id::CohortId;
-use crate::domain::job::{Cycle, Dead, Job, Lane, State};
+use crate::domain::job::{Cycle, Dead, Job, Lane, Payload, State};
+use crate::domain::key::RequestHash;
 
 impl Next<'_> {
+    /// Another payload for the same job: the key stays, and stands for the new request from here on.
+    pub(super) fn amend(mut self, payload: Payload, hash: RequestHash, note: String) -> Step {
+        self.job.payload = payload;
+        self.job.amended = true;
+        if let Some(claim) = &mut self.job.key {
+            claim.hash = hash;
+        }
+        let entry = HistoryEntry { at: self.context.now, event: HistoryEvent::Amended { note } };
+        self.step(vec![Flow::Amended], Some(entry))
+    }
+
     /// A fresh budget and nothing else: id, key, payload, deliveries, the first failure and the whole
     /// history stay, and the evidence of this death joins them (P10, O-14).
     ///

@@ -44,6 +44,7 @@ fn job(state: State) -> Job {
         history_next: 2,
         history_pinned: Vec::new(),
         cohort: None,
+        amended: false,
         state,
         order: Some(OrderKey { key: "document 7".into(), on_dead: OnDead::Skip }),
     }
@@ -197,6 +198,14 @@ fn events() -> Vec<(&'static str, Event)> {
         ("deadline passes", Event::Expire { token, deadline_exceeded: true }),
         ("process dies", Event::Crash),
         ("cancel", Event::Cancel),
+        (
+            "amend",
+            Event::Amend {
+                payload: Payload::Inline(Blob(b"[]".to_vec())),
+                hash: RequestHash([8; 16]),
+                note: "field 7 added".into(),
+            },
+        ),
         ("redrive", Event::Redrive { cohort: CohortId::new(450), reason: "fixed".into() }),
         ("payload is damaged", Event::Spoil { why: "checksum".into() }),
     ]
@@ -231,6 +240,9 @@ fn describe(outcome: &Result<Step, Refused>) -> String {
     let counted: Vec<_> = step.flows.iter().map(|flow| flow.name()).collect();
     if !counted.is_empty() {
         let _ = write!(text, "; counts {}", counted.join(", "));
+    }
+    if step.job.amended {
+        text.push_str("; amended");
     }
     if step.job.redrives > 0 {
         let _ = write!(text, "; redrives {}", step.job.redrives);

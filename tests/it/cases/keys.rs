@@ -1,6 +1,8 @@
 //! P7: one key, one logical job.
 
-use redrive::{DeadKey, EnqueueError, Enqueued, Failure, JobId, JobPolicy, JobState, NewJob};
+use redrive::{
+    DeadKey, EnqueueError, Enqueued, Failure, Filter, JobId, JobPolicy, JobState, NewJob,
+};
 
 use crate::support::{Bench, every_second, secs};
 
@@ -35,7 +37,8 @@ fn o_09_a_key_is_released_by_its_owner_only() {
     let first = bench.add_with(keyed(JobPolicy::new().dead_key(DeadKey::Release)));
     bench.claim_one().fail(Failure::permanent("E")).unwrap();
     let second = bench.add_with(keyed(JobPolicy::new()));
-    bench.jobs.discard(first).unwrap();
+    let gone = bench.jobs.dead().discard(&Filter::new().ids([first]), "old").unwrap();
+    assert_eq!(gone.jobs, 1);
     assert_eq!(
         duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))),
         (second, JobState::Ready)

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod cohort;
+mod dead;
 mod enqueue;
 mod pause;
 mod report;

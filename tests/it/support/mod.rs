@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    ClaimRequest, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options, Redrive,
-    Schedule,
+    ClaimRequest, Clock, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options, Redrive,
+    Schedule, Timestamp,
 };
 
 /// A store in a directory of its own, driven by a manual clock.
@@ -56,6 +56,11 @@ impl Bench {
             Enqueued::New(id) => id,
             other => panic!("not new: {other:?}"),
         }
+    }
+
+    /// What the clock says.
+    pub(crate) fn now(&self) -> Timestamp {
+        Clock::wall(&*self.clock)
     }
 
     /// The store agrees with itself and the books balance (P11).
