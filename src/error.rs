@@ -327,14 +327,31 @@ errors! {
         Effect {
             /// Why.
             why: EffectError,
-        } => "the completion was refused: {why}";
+        } => "the effects were refused: {why}";
+        /// The name of a step was used twice in one delivery.
+        StepRepeated {
+            /// The name.
+            name: String,
+        } => "step {name:?} was committed in this delivery already: give each step of a job a name of its own";
+        /// The job has committed as many steps as it may.
+        TooManySteps {
+            /// The limit.
+            steps_max: u32,
+        } => "the job has committed {steps_max} steps, the most it may: split it into several jobs";
+        /// The output of a step is larger than the limit.
+        StepTooLarge {
+            /// Its length in bytes, as JSON.
+            bytes: usize,
+            /// The limit in bytes.
+            bytes_max: usize,
+        } => "the step's output has {bytes} bytes, the limit is {bytes_max}: put it into a table and return its key";
         /// A follow-up job was refused, and with it the whole.
         FollowUp {
             /// Its place among the follow-up jobs.
             place: usize,
             /// Why.
             why: Box<EnqueueError>,
-        } => "the completion was refused, because its follow-up job {place} was: {why}";
+        } => "all of it was refused, because follow-up job {place} was: {why}";
     }
 
     /// A job could not be cancelled. Nothing changed.

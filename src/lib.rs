@@ -56,6 +56,7 @@ pub use handle::report::{
     Attempts, Balance, Change, Count, DelayedBacklog, OldestReady, QueueBalance, Report,
 };
 pub use handle::stats::{Counts, QueueStats, Stats};
+pub use handle::step::StepInfo;
 pub use store::verify::{Problem, VerifyReport};
 pub use worker::delivery::{Delivery, StopReason};
 pub use worker::workers::{RunningWorkers, Shutdown, Workers, WorkersReport};

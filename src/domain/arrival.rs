@@ -68,6 +68,7 @@ impl Arrival {
             history_pinned: Vec::new(),
             cohort: None,
             amended: false,
+            steps: 0,
             state,
             order: self.order,
         };

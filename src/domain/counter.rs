@@ -69,6 +69,7 @@ numbered! {
         DiedAfter12 => "died_after_7_to_12",
         DiedAfterMore => "died_after_more",
         Amended => "amended",
+        Stepped => "steps_committed",
     }
 }
 

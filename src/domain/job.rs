@@ -139,6 +139,8 @@ pub(crate) struct Job {
     pub(crate) cohort: Option<CohortId>,
     /// Its payload was replaced while it lay dead; the original is kept.
     pub(crate) amended: bool,
+    /// How many steps it has committed: rows in the table of markers.
+    pub(crate) steps: u32,
     pub(crate) state: State,
     pub(crate) order: Option<OrderKey>,
 }

@@ -41,6 +41,8 @@ pub(crate) const WRITE_SET_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(crate) const FOLLOW_UPS_MAX: usize = 10_000;
 /// A claim ends early when it has this many bytes of payloads in hand.
 pub(crate) const CLAIM_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most steps that one job may have committed.
+pub(crate) const STEPS_MAX: u32 = 256;
 /// Shortest lease in milliseconds.
 pub(crate) const LEASE_MS_MIN: u64 = 10;
 /// Longest lease in milliseconds (7 days).

@@ -22,6 +22,7 @@ pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod lease;
 pub(crate) mod limits;
+pub(crate) mod mark;
 pub(crate) mod order;
 pub(crate) mod pause;
 pub(crate) mod plan;

@@ -170,6 +170,13 @@ pub(crate) fn dead_class(class: Class) -> Vec<u8> {
     new().class(class).0
 }
 
+/// `effects`: id, then the step's name.
+pub(crate) fn marker(id: JobId, name: &str) -> Vec<u8> {
+    let mut builder = new().u64(id.get());
+    builder.0.extend_from_slice(name.as_bytes());
+    builder.0
+}
+
 /// The key of the state table's row for `job`, without saying which table that is.
 pub(crate) fn state(job_row: &Job) -> Option<Vec<u8>> {
     match &job_row.state {
@@ -294,6 +301,13 @@ pub(crate) fn read_number(bytes: &[u8]) -> Result<u32, Damage> {
     Ok(number)
 }
 
+/// Reads id and step name of an `effects` row.
+pub(crate) fn read_marker(bytes: &[u8]) -> Result<(JobId, &str), Damage> {
+    let (id, name) = take_u64(bytes)?;
+    let name = std::str::from_utf8(name).map_err(|_| Damage("a step's name is no text"))?;
+    Ok((JobId::new(id), name))
+}
+
 /// Reads table number and own key of an `effect_rows` row.
 pub(crate) fn read_effect_row(bytes: &[u8]) -> Result<(u32, &[u8]), Damage> {
     take_u32(bytes)
@@ -383,7 +397,7 @@ mod tests {
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
             let _ = (read_effect_row(&bytes), read_order(&bytes), read_order_key(&bytes));
             let _ = (read_dead(&bytes), read_cohort(&bytes), read_member(&bytes));
-            let _ = read_window(&bytes);
+            let _ = (read_window(&bytes), read_marker(&bytes));
         }
     }
 }

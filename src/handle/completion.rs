@@ -137,7 +137,7 @@ impl<R: Into<Vec<u8>>> From<R> for Completion {
     }
 }
 
-/// What a refused completion is to a job: the next delivery would meet the same. `None` where the
+/// What a refused completion or step is to a job: the next delivery would meet the same. `None` where the
 /// refusal is not the completion's fault.
 pub(crate) fn refusal(error: &SettleError) -> Option<Failure> {
     let code = match error {
@@ -145,6 +145,9 @@ pub(crate) fn refusal(error: &SettleError) -> Option<Failure> {
         SettleError::Effect { why: EffectError::Unencodable { .. } } => "unencodable",
         SettleError::Effect { .. } => "effect_refused",
         SettleError::FollowUp { .. } => "follow_up_refused",
+        SettleError::StepRepeated { .. } => "step_repeated",
+        SettleError::TooManySteps { .. } => "too_many_steps",
+        SettleError::StepTooLarge { .. } => "step_too_large",
         SettleError::StaleLease { .. } | SettleError::Storage(_) => return None,
     };
     Some(Failure::permanent(code).message(error.to_string()))

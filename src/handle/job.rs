@@ -8,6 +8,7 @@ use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
 use crate::domain::time::Timestamp;
 use crate::error::StorageError;
+use crate::handle::step::StepInfo;
 use crate::store::rows::Rows;
 use crate::store::{history, job as job_store, names};
 
@@ -66,6 +67,10 @@ pub struct JobInfo {
     pub history_unreadable: usize,
     /// How many entries were dropped between the first and the latest ones.
     pub history_dropped: u32,
+    /// The steps it has committed, oldest first.
+    pub steps: Vec<StepInfo>,
+    /// How many more there are whose rows are damaged and cannot be shown.
+    pub steps_unreadable: usize,
 }
 
 /// The lease of a job as it was granted.
@@ -123,6 +128,7 @@ impl JobInfo {
     pub(crate) fn of(rows: &impl Rows, job: Job) -> Result<Self, StorageError> {
         let queue = names::queue(rows, job.class.queue)?.map(|queue| queue.name);
         let kind = names::kind(rows, job.class.kind)?;
+        let steps = if job.steps > 0 { StepInfo::all(rows, job.id)? } else { Vec::new() };
         let kept_rows = history::read(rows, job.id)?;
         let mut info = Self {
             id: job.id,
@@ -149,6 +155,8 @@ impl JobInfo {
             history_unreadable: kept_rows.rows - kept_rows.entries.len(),
             history: kept_rows.entries,
             history_dropped: kept(job.history_next, &job.history_pinned).1,
+            steps_unreadable: usize::try_from(job.steps).unwrap_or(0).saturating_sub(steps.len()),
+            steps,
         };
         info.describe(job.state, job.first_failed_at);
         Ok(info)

@@ -235,6 +235,10 @@ impl Lease {
         Self::new(self.jobs.clone(), self.claimed.clone())
     }
 
+    pub(crate) fn jobs(&self) -> &Redrive {
+        &self.jobs
+    }
+
     pub(crate) fn class(&self) -> Class {
         self.claimed.class
     }

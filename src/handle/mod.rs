@@ -18,6 +18,7 @@ pub(crate) mod read;
 pub(crate) mod redrive;
 pub(crate) mod report;
 pub(crate) mod stats;
+pub(crate) mod step;
 
 use crate::domain::limits::NAME_BYTES_MAX;
 use crate::error::BadName;

@@ -69,7 +69,8 @@ pub struct Counts {
     /// `stale_calls_refused`, `damaged_rows_set_aside`; the milliseconds of leases, `worked_ms_fresh`,
     /// `worked_ms_retry`, `worked_ms_suspect`; and the jobs that ended by the number of attempts they took,
     /// `completed_after_1`, `completed_after_2`, `completed_after_3`, `completed_after_4_to_6`,
-    /// `completed_after_7_to_12`, `completed_after_more`, and the same with `died_after`.
+    /// `completed_after_7_to_12`, `completed_after_more`, and the same with `died_after`;
+    /// `steps_committed`.
     pub flows: BTreeMap<&'static str, u64>,
     /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
     pub residual: i64,

@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
-use crate::store::{amendment, history, key as key_store, order};
+use crate::store::{amendment, history, key as key_store, mark, order};
 
 /// A job and whether it owns its key, as of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +114,9 @@ pub(crate) fn replace(
                 amendment::put(rows, held.job.id, None)?;
             }
             history::clear(rows, held.job)?;
+            if held.job.steps > 0 {
+                mark::clear(rows, held.job.id)?;
+            }
             rows.write(TableId::Jobs, &key::job(held.job.id), None)
         }
         (None, None) => Ok(()),

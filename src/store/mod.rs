@@ -13,6 +13,7 @@ pub(crate) mod effect;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod key;
+pub(crate) mod mark;
 pub(crate) mod meta;
 pub(crate) mod names;
 pub(crate) mod order;

@@ -30,6 +30,7 @@ pub(crate) enum TableId {
     Order = 21,
     Amendments = 22,
     Removals = 23,
+    Effects = 24,
 }
 
 /// One table.
@@ -42,7 +43,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 24] = [
+pub(crate) const TABLES: [TableRow; 25] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -75,6 +76,7 @@ pub(crate) const TABLES: [TableRow; 24] = [
     ),
     row(TableId::Amendments, "redrive/amendments", "job u64"),
     row(TableId::Removals, "redrive/removals", "number u64"),
+    row(TableId::Effects, "redrive/effects", "job u64, step name"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

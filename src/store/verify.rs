@@ -177,6 +177,7 @@ impl<R: Rows> Check<'_, R> {
         self.job_names(&job);
         self.job_cohort(&job)?;
         self.job_amendment(&job)?;
+        self.steps(&job)?;
         let found = history::read(self.rows, job.id)?.rows;
         let expected = kept(job.history_next, &job.history_pinned).0.count();
         if found != expected {

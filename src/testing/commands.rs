@@ -382,6 +382,7 @@ impl Item {
             unknown: false,
             first_failed_at: None,
             history: Vec::new(),
+            steps: std::collections::BTreeMap::new(),
             place,
             order: self.order_key(),
             halts: false,

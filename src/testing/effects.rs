@@ -1,4 +1,4 @@
-//! Completions with effects: the call, the model's answer, and the comparison of the user's tables.
+//! Completions with effects, and steps: the call, the model's answer, and the comparison of the user's tables.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,16 @@ use crate::domain::job::JobState;
 use crate::error::{EffectError, EnqueueError, SettleError};
 use crate::handle::completion::Completion;
 use crate::handle::effect::{EffectTable, Json};
+use crate::handle::effects::Effects;
 use crate::handle::redrive::Redrive;
+use crate::handle::step::StepInfo;
 use crate::testing::commands::Accepted;
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{Harness, text};
-use crate::testing::life::Ending;
-use crate::testing::model::Model;
+use crate::testing::life::{Ending, Life};
+use crate::testing::model::{Model, time};
 use crate::testing::op::{Change, Fault, Item};
-use crate::testing::steps::refused;
+use crate::testing::steps::{place_in, refused};
 
 const TALLY: EffectTable<u64, [u8]> = EffectTable::new("tally");
 const NOTES: EffectTable<str, Json<u8>> = EffectTable::new("notes");
@@ -63,6 +65,80 @@ impl Harness {
             _ => self.given_back(id, delivery),
         }
     }
+}
+
+impl Harness {
+    pub(super) fn step_once(
+        &mut self,
+        lease: usize,
+        name: u8,
+        changes: &[Change],
+        follow_ups: &[Item],
+    ) -> Verdict {
+        let Some(lease) = place_in(&self.held, lease).and_then(|place| self.held.get(place)) else {
+            return Ok(());
+        };
+        let (id, delivery) = (lease.id(), lease.delivery());
+        let output = u8::try_from(self.ops % 256).unwrap_or(0);
+        let mut ran = false;
+        let answer = lease.step(&step_name(name), |fx| {
+            ran = true;
+            collect(fx, changes, follow_ups);
+            Ok(output)
+        });
+        let answer = answer.map_err(|failure| failure.code().to_owned());
+        let saved = self.model.jobs.get(&id).and_then(|job| job.steps.get(&name)).copied();
+        let bad = follow_ups.iter().any(|item| item.bad);
+        let expected = match saved {
+            Some((_, by, _)) if by == delivery => Err("step_repeated"),
+            Some((_, _, output)) => Ok(output),
+            None if bad => Err("follow_up_refused"),
+            None => {
+                let marked = self
+                    .model
+                    .round(|model| model.mark(id, delivery, name, output, changes, follow_ups));
+                self.acked();
+                marked.map(|()| output)
+            }
+        };
+        same("whether the body ran", &ran, &saved.is_none())?;
+        same("the answer to the step", &answer, &expected.map_err(str::to_owned))
+    }
+}
+
+fn step_name(name: u8) -> String {
+    format!("step {name}")
+}
+
+fn collect(fx: &mut Effects, changes: &[Change], follow_ups: &[Item]) {
+    for change in changes {
+        let key = change.key;
+        let name = format!("note {key}");
+        match (change.notes, change.value) {
+            (false, Some(value)) => fx.put(TALLY, &u64::from(key), &[value, value]),
+            (false, None) => fx.delete(TALLY, &u64::from(key)),
+            (true, Some(value)) => fx.put(NOTES, &name, &value),
+            (true, None) => fx.delete(NOTES, &name),
+        }
+    }
+    for item in follow_ups {
+        fx.enqueue(item.new_job());
+    }
+}
+
+/// What the store must tell of the steps of `life`.
+pub(super) fn step_infos(life: &Life) -> Vec<StepInfo> {
+    let mut steps: Vec<StepInfo> = life
+        .steps
+        .iter()
+        .map(|(&name, &(at, delivery, output))| {
+            let (at, output) = (time(at), output.to_string());
+            let output_bytes = output.len();
+            StepInfo { name: step_name(name), at, delivery, output, output_bytes }
+        })
+        .collect();
+    steps.sort_by_key(|step| step.at);
+    steps
 }
 
 fn completion(changes: &[Change], follow_ups: &[Item], fault: Fault) -> Completion {
@@ -127,6 +203,43 @@ impl Model {
         if let Some((place, why)) = self.first_refusal(follow_ups) {
             return Answer::FollowUp(place, why);
         }
+        self.write_set(changes, follow_ups);
+        match self.complete(id, None) {
+            Some(JobState::Done) => Answer::Done,
+            _ => Answer::Stale(None),
+        }
+    }
+
+    /// All of a step, or nothing.
+    fn mark(
+        &mut self,
+        id: JobId,
+        delivery: u32,
+        name: u8,
+        output: u8,
+        changes: &[Change],
+        follow_ups: &[Item],
+    ) -> Result<(), &'static str> {
+        if !self.current(id, delivery) {
+            if let Some(class) = self.class_of(id) {
+                self.stale(class);
+            }
+            return Err("stale_lease");
+        }
+        if self.first_refusal(follow_ups).is_some() {
+            return Err("follow_up_refused");
+        }
+        self.write_set(changes, follow_ups);
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.steps.insert(name, (now, delivery, output));
+            let class = (job.queue, job.kind);
+            self.count(class, vec!["steps_committed"]);
+        }
+        Ok(())
+    }
+
+    fn write_set(&mut self, changes: &[Change], follow_ups: &[Item]) {
         for item in follow_ups {
             self.enqueue(item);
         }
@@ -135,10 +248,6 @@ impl Model {
                 Some(value) => drop(self.rows.insert((change.notes, change.key), value)),
                 None => drop(self.rows.remove(&(change.notes, change.key))),
             }
-        }
-        match self.complete(id, None) {
-            Some(JobState::Done) => Answer::Done,
-            _ => Answer::Stale(None),
         }
     }
 

@@ -9,13 +9,14 @@ use crate::domain::job::{JobState, Lane};
 use crate::handle::job::{DeadInfo, JobInfo, LeaseInfo};
 use crate::handle::redrive::Redrive;
 use crate::handle::stats::{Counts, QueueStats, Stats};
+use crate::testing::effects::step_infos;
 use crate::testing::harness::VERSION;
 use crate::testing::life::{Life, Place};
 use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 39] = [
+const FLOWS: [&str; 40] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -55,6 +56,7 @@ const FLOWS: [&str; 39] = [
     "died_after_7_to_12",
     "died_after_more",
     "amended",
+    "steps_committed",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -225,6 +227,8 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         history: kept,
         history_unreadable: 0,
         history_dropped: u32::try_from(dropped).unwrap_or(u32::MAX),
+        steps: step_infos(life),
+        steps_unreadable: 0,
     };
     match &life.place {
         Place::Ready(spot) => info.lane = Some(spot.lane),

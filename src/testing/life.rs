@@ -1,6 +1,8 @@
 //! One job of the reference model and what happens to it: written from the promises, not from the
 //! crate's own transitions.
 
+use std::collections::BTreeMap;
+
 use crate::domain::failure::FailureClass;
 use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
 use crate::domain::id::JobId;
@@ -34,6 +36,8 @@ pub(super) struct Life {
     pub(super) first_failed_at: Option<u64>,
     /// All of it; the store keeps the first 4 and the latest 28.
     pub(super) history: Vec<HistoryEntry>,
+    /// By name: when, by which delivery, and what it gave back.
+    pub(super) steps: BTreeMap<u8, (u64, u32, u8)>,
     pub(super) place: Place,
     pub(super) order: Option<String>,
     /// Dead, it halts those behind it.

@@ -39,6 +39,13 @@ pub enum Op {
         follow_ups: Vec<Item>,
         fault: Fault,
     },
+    /// A step, which runs unless an earlier delivery has committed one of its name.
+    Step {
+        lease: usize,
+        name: u8,
+        changes: Vec<Change>,
+        follow_ups: Vec<Item>,
+    },
     Fail {
         lease: usize,
         class: FailureClass,
@@ -263,7 +270,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
-        match code % 78 {
+        match code % 81 {
             0..=12 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
@@ -320,6 +327,7 @@ impl Bytes<'_> {
                     _ => Order::Abort,
                 },
             },
+            78..=80 => self.step(),
             _ => Op::Kill,
         }
     }
@@ -351,15 +359,29 @@ impl Bytes<'_> {
         Pausing { redrive, queue, kind: (kind < KINDS.len()).then_some(kind) }
     }
 
-    fn complete_with(&mut self) -> Op {
+    fn step(&mut self) -> Op {
         let lease = usize::from(self.byte());
-        let changes = (0..self.below(4))
+        let (name, changes) = (self.byte() % 4, self.changes());
+        Op::Step {
+            lease,
+            name,
+            changes,
+            follow_ups: (0..self.below(2)).map(|_| self.item()).collect(),
+        }
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        (0..self.below(4))
             .map(|_| {
                 let notes = self.byte().is_multiple_of(2);
                 let (key, value) = (self.byte() % 12, self.sometimes(2, Self::byte));
                 Change { notes, key, value }
             })
-            .collect();
+            .collect()
+    }
+
+    fn complete_with(&mut self) -> Op {
+        let (lease, changes) = (usize::from(self.byte()), self.changes());
         let follow_ups = (0..self.below(3)).map(|_| self.item()).collect();
         let fault = match self.byte() % 16 {
             0 => Fault::OtherTypes,

@@ -39,6 +39,9 @@ impl Harness {
             Op::CompleteWith { lease, changes, follow_ups, fault } => {
                 self.complete_with(*lease, changes, follow_ups, *fault)
             }
+            Op::Step { lease, name, changes, follow_ups } => {
+                self.step_once(*lease, *name, changes, follow_ups)
+            }
             Op::Fail { lease, class, retry_after_ms, text } => {
                 self.fail(*lease, *class, *retry_after_ms, *text)
             }
@@ -385,7 +388,7 @@ impl Harness {
     }
 }
 
-fn place_in(held: &[Lease], choice: usize) -> Option<usize> {
+pub(super) fn place_in(held: &[Lease], choice: usize) -> Option<usize> {
     choice.checked_rem(held.len())
 }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::domain::failure::Failure;
 use crate::domain::id::{JobId, Token};
 use crate::domain::time::Timestamp;
+use crate::handle::effects::Effects;
 use crate::handle::lease::Lease;
 
 /// One delivery of a job to a handler. The lease is kept alive while the handler runs.
@@ -106,6 +108,39 @@ impl Delivery {
     #[must_use]
     pub fn enqueued_at(&self) -> Timestamp {
         self.lease.enqueued_at()
+    }
+
+    /// Runs `body` once over all deliveries of the job, and returns its output; see [`Lease::step`].
+    ///
+    /// # Errors
+    ///
+    /// What the body returns, or a [`Failure`] to be passed on with `?`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// use redrive::{Completion, EffectTable, Workers};
+    ///
+    /// const STOCK: EffectTable<str, u64> = EffectTable::new("reserved stock");
+    ///
+    /// let workers = Workers::new(&jobs).queue("orders", 4).handle("place", |job| {
+    ///     let order: String = job.json()?;
+    ///     let reserved: u64 = job.step("reserve stock", |fx| {
+    ///         fx.put(STOCK, &order, &3);
+    ///         Ok(3)
+    ///     })?;
+    ///     let label: String = job.step("print label", |_| Ok(format!("{order}: {reserved}")))?;
+    ///     Ok(Completion::new().result(label))
+    /// });
+    /// # let _ = workers;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn step<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        body: impl FnOnce(&mut Effects) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.lease.step(name, body)
     }
 
     /// Whether the handler should stop, and why. A long handler asks now and then; the answer is as

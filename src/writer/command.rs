@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Enqueue(Enqueue),
     Claim(Claim),
     Settle(Box<Settle>),
+    Mark(Box<Mark>),
     Cancel {
         job: JobId,
         reply: Reply<Result<Cancelled, CancelError>>,
@@ -82,6 +83,7 @@ impl Command {
                 How::Fail(_) | How::Snooze(_) | How::Release(_) => 0,
             },
             Self::Amend { amend, .. } => amend.payload.0.len(),
+            Self::Mark(mark) => mark.marking.output.0.len() + mark.marking.effects.bytes(),
             Self::Claim(_)
             | Self::Cancel { .. }
             | Self::Discard { .. }
@@ -247,6 +249,20 @@ pub(crate) enum How {
     Fail(Failure),
     Snooze(Start),
     Release(Work),
+}
+
+/// A step to be committed.
+pub(crate) struct Mark {
+    pub(crate) marking: Marking,
+    pub(crate) reply: Reply<Result<(), SettleError>>,
+}
+
+pub(crate) struct Marking {
+    pub(crate) token: Token,
+    pub(crate) class: Class,
+    pub(crate) name: String,
+    pub(crate) output: Blob,
+    pub(crate) effects: WriteSet,
 }
 
 /// What a cancel did.

@@ -14,6 +14,7 @@ mod follow;
 mod heads;
 pub(crate) mod leases;
 mod mailbox;
+mod mark;
 mod order;
 mod pause;
 mod registry;
@@ -352,6 +353,7 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
         Command::Enqueue(enqueue) => batch.enqueue(enqueue)?,
         Command::Claim(claim) => batch.claim_in_turn(claim)?,
         Command::Settle(settle) => batch.settle(*settle)?,
+        Command::Mark(mark) => batch.mark(*mark)?,
         Command::Cancel { job, reply } => {
             let outcome = batch.cancel(job)?;
             batch.answer_with(reply, outcome);

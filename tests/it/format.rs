@@ -34,7 +34,9 @@ fn script(bench: &Bench) {
     let cancelled = add("cancelled", "d");
     bench.jobs.cancel(cancelled).unwrap();
     let leased = add("leased", "e");
-    std::mem::forget(bench.claim_one());
+    let with_a_step = bench.claim_one();
+    with_a_step.step("reserve", |_| Ok(7)).unwrap();
+    std::mem::forget(with_a_step);
     bench.jobs.cancel(leased).unwrap();
     bench.add_with(NewJob::new("r", "ready").bytes(vec![0xab; 600]).priority(200));
     bench.add_with(NewJob::new("r", "ready").delay(secs(3600)));

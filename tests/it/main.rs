@@ -23,6 +23,7 @@ mod order;
 mod pause;
 mod power_cut;
 mod report;
+mod steps;
 mod support;
 mod tidy;
 mod verify;

@@ -46,7 +46,8 @@ fn is_telling(ops: &[Op]) -> bool {
     let effects = |op: &Op| matches!(op, Op::CompleteWith { changes, .. } if !changes.is_empty());
     let ordered = |op: &Op| matches!(op, Op::Enqueue(item) if item.order == Some(0));
     let batches = |op: &Op| matches!(op, Op::Claim { jobs: 2.., followers: true, .. });
-    count(effects) > 1 && count(ordered) > 3 && count(batches) > 2
+    let marked = |op: &Op| matches!(op, Op::Step { changes, .. } if !changes.is_empty());
+    count(effects) > 1 && count(marked) > 1 && count(ordered) > 3 && count(batches) > 2
 }
 
 /// Four jobs die and go back as a cohort: one is done, one dies again, and is discarded; one is amended.

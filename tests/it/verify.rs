@@ -209,6 +209,58 @@ fn p_14_damage_in_effect_tables_is_named_and_told() {
     assert!(bench.jobs.poisoned().is_none());
 }
 
+/// Lost, added and damaged step markers are named; a damaged one is told, and its step is not run anew.
+#[test]
+fn p_14_damage_in_step_markers_is_named_and_told() {
+    let markers = "redrive/effects";
+    let store = || {
+        let bench = Bench::new();
+        bench.add("1");
+        let lease = bench.claim_one();
+        lease.step("one", |_| Ok(1)).unwrap();
+        lease.step("two", |_| Ok(2)).unwrap();
+        lease.release().unwrap();
+        bench.jobs.clone().close().unwrap();
+        bench
+    };
+    let named = |bench: &Bench| {
+        let report = verify(bench);
+        assert!(report.problems.iter().any(|problem| problem.table == markers), "{report:#?}");
+    };
+    let bench = store();
+    assert!(verify(&bench).is_clean());
+    tamper(
+        &bench.path,
+        markers,
+        |key, value| (!key.ends_with(b"one")).then(|| value.to_vec()),
+        &[],
+    );
+    named(&bench);
+
+    let bench = store();
+    let row = ([&[0, 0, 0, 0, 0, 0, 0, 77][..], b"x"].concat(), vec![1, 9, 9, 9, 9, 9]);
+    tamper(&bench.path, markers, |_, value| Some(value.to_vec()), &[row]);
+    named(&bench);
+
+    let mut bench = store();
+    let spoil = |key: &[u8], value: &[u8]| {
+        let mut value = value.to_vec();
+        value[1] ^= u8::from(key.ends_with(b"one"));
+        Some(value)
+    };
+    tamper(&bench.path, markers, spoil, &[]);
+    named(&bench);
+    bench.jobs = redrive::Options::new().clock(bench.clock.clone()).open(&bench.path).unwrap();
+    let lease = bench.claim_one();
+    let told = lease.step::<u64>("one", |_| panic!("nobody knows whether it was done"));
+    assert_eq!(told.unwrap_err().code(), "storage");
+    assert_eq!(lease.step::<u64>("two", |_| panic!()).unwrap(), 2);
+    let info = bench.jobs.job(lease.id()).unwrap().unwrap();
+    assert_eq!((info.steps.len(), info.steps_unreadable), (1, 1));
+    lease.complete().unwrap();
+    assert!(bench.jobs.verify().unwrap().problems.iter().all(|problem| problem.table != markers));
+}
+
 /// P14: one damaged job among many is set aside when it comes up; all others run.
 #[test]
 fn p_14_a_damaged_row_is_set_aside_alone() {

@@ -115,7 +115,25 @@ pub(crate) fn describe(
     if let Some(result) = &job.result {
         text(out, "result", result)?;
     }
+    steps(out, job)?;
     history(out, job)
+}
+
+fn steps(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
+    if job.steps.is_empty() && job.steps_unreadable == 0 {
+        return Ok(());
+    }
+    writeln!(out, "  steps")?;
+    for step in &job.steps {
+        let (at, delivery) = (output::time(step.at), step.delivery);
+        let (name, saved) =
+            (output::one_line(&step.name, 128), output::one_line(&step.output, 120));
+        writeln!(out, "    {at}  delivery {delivery}: {name} = {saved}")?;
+    }
+    if job.steps_unreadable > 0 {
+        writeln!(out, "    {} more cannot be read: their rows are damaged", job.steps_unreadable)?;
+    }
+    Ok(())
 }
 
 fn field(name: &str, value: &str) -> Vec<String> {

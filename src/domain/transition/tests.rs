@@ -45,6 +45,7 @@ fn job(state: State) -> Job {
         history_pinned: Vec::new(),
         cohort: None,
         amended: false,
+        steps: 0,
         state,
         order: Some(OrderKey { key: "document 7".into(), on_dead: OnDead::Skip }),
     }

@@ -3,14 +3,37 @@
 use std::collections::BTreeSet;
 
 use crate::domain::blob::Blob;
+use crate::domain::job::Job;
+use crate::domain::mark::Marker;
 use crate::error::StorageError;
 use crate::format::{hex, key, record};
 use crate::store::effect::Known;
-use crate::store::rows::Rows;
+use crate::store::mark;
+use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
 use crate::store::verify::Check;
 
 impl<R: Rows> Check<'_, R> {
+    /// The job's markers: as many as it says.
+    pub(super) fn steps(&mut self, job: &Job) -> Result<(), StorageError> {
+        let found = mark::count(self.rows, job.id)?;
+        if u32::try_from(found) != Ok(job.steps) {
+            self.problem(TableId::Effects, job.id, format!("{found} steps, not {}", job.steps));
+        }
+        Ok(())
+    }
+
+    fn marker_row(&mut self, (name, value): &Row) -> Result<(), StorageError> {
+        if let Err(damage) = record::decode::<Marker>(value) {
+            self.problem(TableId::Effects, hex(name), damage.0);
+        }
+        match key::read_marker(name) {
+            Ok((id, _)) => drop(self.read_job(TableId::Effects, id)),
+            Err(damage) => self.problem(TableId::Effects, hex(name), damage.0),
+        }
+        Ok(())
+    }
+
     pub(super) fn effects(&mut self) -> Result<(), StorageError> {
         let mut numbers = BTreeSet::new();
         let mut unreadable = false;
@@ -34,6 +57,7 @@ impl<R: Rows> Check<'_, R> {
         if !unreadable && last.is_some_and(|last| last + 1 != count) {
             self.problem(TableId::EffectTables, "all", "the numbers have a gap");
         }
+        self.each(TableId::Effects, Check::marker_row)?;
         self.each(TableId::EffectRows, |check, (name, value)| {
             match key::read_effect_row(name) {
                 Ok((table, _)) if numbers.contains(&table) || unreadable => {}

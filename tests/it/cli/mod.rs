@@ -8,6 +8,7 @@ mod enqueue;
 mod pause;
 mod report;
 mod signals;
+mod steps;
 mod work;
 
 use std::ffi::OsStr;
