@@ -316,6 +316,11 @@ errors! {
             /// The job's current lease, if it has one.
             current: Option<Token>,
         } => "the lease of {presented} has ended{}: drop this delivery's work, the job goes on without it", match current { Some(token) => format!(" (now {token})"), None => String::new() };
+        /// The lease is an ordinary delivery: there is nothing to reconcile.
+        NotAReconciliation {
+            /// The lease that was presented.
+            presented: Token,
+        } => "{presented} is not a reconciliation: complete it or fail it";
         /// The result is larger than the limit.
         ResultTooLarge {
             /// Its length in bytes.
@@ -410,7 +415,7 @@ errors! {
     WorkersError {
         /// No queue was named.
         NoQueue => "no queue to serve: name one with Workers::queue";
-        /// No handler was given.
+        /// Neither a handler nor a reconciler was given.
         NoHandler => "no handler: give one with Workers::handle";
         /// A queue or a kind cannot be used.
         BadName {

@@ -21,7 +21,7 @@ pub use domain::abort::{Abort, AbortReason};
 pub use domain::cohort::{CohortCounts, CohortState, MemberOutcome, SkipReason};
 pub use domain::failure::{Failure, FailureClass};
 pub use domain::filter::{BadFilter, Filter};
-pub use domain::history::{Death, DeliveryEnd, HistoryEntry, HistoryEvent};
+pub use domain::history::{Death, DeliveryEnd, Finding, HistoryEntry, HistoryEvent};
 pub use domain::id::{CohortId, JobId, Token};
 pub use domain::job::{DeathReason, JobState, Lane};
 pub use domain::order::OnDead;
@@ -31,6 +31,7 @@ pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::removal::{Removal, RemovalReason, RemovedCause};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
+pub use domain::unknown::UnknownOutcome;
 pub use domain::window::Window;
 pub use error::{
     AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
@@ -51,6 +52,7 @@ pub use handle::options::Options;
 pub use handle::pause::{Pause, Paused};
 pub use handle::queue::QueuePolicy;
 pub use handle::read::{EffectRow, Reader};
+pub use handle::reconcile::Reconciled;
 pub use handle::redrive::Redrive;
 pub use handle::report::{
     Attempts, Balance, Change, Count, DelayedBacklog, OldestReady, QueueBalance, Report,
@@ -59,6 +61,7 @@ pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;
 pub use store::verify::{Problem, VerifyReport};
 pub use worker::delivery::{Delivery, StopReason};
+pub use worker::unknown::Unknown;
 pub use worker::workers::{RunningWorkers, Shutdown, Workers, WorkersReport};
 pub use writer::Durability;
 pub use writer::command::{BatchRule, Cancelled, Enqueued, SweepReport};

@@ -62,7 +62,7 @@ impl Arrival {
             deliveries: 0,
             redrives: 0,
             first_failed_at: None,
-            unknown: false,
+            unknown: None,
             cycle: Cycle::default(),
             history_next: 0,
             history_pinned: Vec::new(),

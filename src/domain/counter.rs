@@ -70,6 +70,10 @@ numbered! {
         DiedAfterMore => "died_after_more",
         Amended => "amended",
         Stepped => "steps_committed",
+        ReconciledHappened => "reconciled_happened",
+        ReconciledNot => "reconciled_did_not_happen",
+        ReconciledUnknown => "reconciled_still_unknown",
+        WorkedReconcile => "worked_ms_reconcile",
     }
 }
 
@@ -89,6 +93,12 @@ numbered! {
         DoneKept => "done_kept",
         CancelledKept => "cancelled_kept",
         Blocked => "blocked",
+        ReadyReconcile => "ready_reconcile",
+        ReadySuspectReconcile => "ready_suspect_reconcile",
+        DelayedReconcile => "delayed_reconcile",
+        DelayedSuspectReconcile => "delayed_suspect_reconcile",
+        LeasedReconcile => "leased_reconcile",
+        LeasedSuspectReconcile => "leased_suspect_reconcile",
     }
 }
 
@@ -124,6 +134,8 @@ impl Gauge {
             Lane::Fresh => Self::ReadyFresh,
             Lane::Retry => Self::ReadyRetry,
             Lane::Suspect => Self::ReadySuspect,
+            Lane::Reconcile => Self::ReadyReconcile,
+            Lane::SuspectReconcile => Self::ReadySuspectReconcile,
         }
     }
 
@@ -132,6 +144,8 @@ impl Gauge {
             Lane::Fresh => Self::DelayedFresh,
             Lane::Retry => Self::DelayedRetry,
             Lane::Suspect => Self::DelayedSuspect,
+            Lane::Reconcile => Self::DelayedReconcile,
+            Lane::SuspectReconcile => Self::DelayedSuspectReconcile,
         }
     }
 
@@ -140,6 +154,8 @@ impl Gauge {
             Lane::Fresh => Self::LeasedFresh,
             Lane::Retry => Self::LeasedRetry,
             Lane::Suspect => Self::LeasedSuspect,
+            Lane::Reconcile => Self::LeasedReconcile,
+            Lane::SuspectReconcile => Self::LeasedSuspectReconcile,
         }
     }
 }

@@ -24,6 +24,10 @@ pub(crate) const DIED_AFTER: [Flow; 6] = [
     Flow::DiedAfterMore,
 ];
 
+/// Flows of the milliseconds of leases.
+pub(crate) const WORKED: [Flow; 4] =
+    [Flow::WorkedFresh, Flow::WorkedRetry, Flow::WorkedSuspect, Flow::WorkedReconcile];
+
 impl Flow {
     /// The flow that counts the milliseconds of leases from `lane`.
     pub(crate) const fn worked(lane: Lane) -> Self {
@@ -31,6 +35,7 @@ impl Flow {
             Lane::Fresh => Self::WorkedFresh,
             Lane::Retry => Self::WorkedRetry,
             Lane::Suspect => Self::WorkedSuspect,
+            Lane::Reconcile | Lane::SuspectReconcile => Self::WorkedReconcile,
         }
     }
 }

@@ -19,8 +19,10 @@ pub(crate) enum Event {
     Unblock,
     /// The lease holder says it is done.
     Complete { token: Token, result: Option<Blob> },
-    /// The lease holder says it failed.
+    /// The lease holder says it failed; a reconciler, that it could not find out.
     Fail { token: Token, failure: Failure },
+    /// A reconciler says that the delivery whose outcome was unknown had no effect.
+    DidNotHappen { token: Token },
     /// The lease holder puts it off, uncharged.
     Snooze { token: Token, until: Timestamp },
     /// The lease holder gives it back, uncharged.

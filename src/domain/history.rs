@@ -98,7 +98,7 @@ impl Death {
     }
 }
 
-/// How a delivery ended, other than by completing the job.
+/// How a delivery ended, other than by a handler's completing the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -128,6 +128,28 @@ pub enum DeliveryEnd {
     },
     /// The process died: the outcome is unknown.
     Crashed,
+    /// A reconciler was asked what had become of an earlier delivery.
+    Reconciled {
+        /// What it said.
+        finding: Finding,
+        /// The code of its error, if it gave one.
+        code: String,
+        /// The message of its error, bounded.
+        message: String,
+    },
+}
+
+/// What a reconciler found out about a delivery whose outcome was unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Finding {
+    /// It had its effect: the job is done.
+    Happened,
+    /// It had none: the job is delivered normally.
+    DidNotHappen,
+    /// Nobody knows yet.
+    StillUnknown,
 }
 
 /// The most entries one job keeps.

@@ -11,6 +11,7 @@ use crate::domain::key::KeyClaim;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::order::OrderKey;
 use crate::domain::time::Timestamp;
+use crate::domain::unknown::UnknownOutcome;
 
 /// Which line a ready job stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,16 +25,26 @@ pub enum Lane {
     /// Was in flight when the process died; runs alone among its like until it is cleared or
     /// convicted (P12).
     Suspect,
+    /// Waits for a reconciler, because the outcome of a delivery is unknown and its policy says to ask
+    /// first ([`OnUnknown::Reconcile`](crate::OnUnknown::Reconcile)). Shares the bound of `Retry`.
+    Reconcile,
+    /// Both a suspect and waiting for a reconciler: that comes first, and it is alone among suspects
+    /// even then.
+    #[serde(rename = "suspect_reconcile")]
+    SuspectReconcile,
 }
 
 impl Lane {
-    pub(crate) const ALL: [Self; 3] = [Self::Fresh, Self::Retry, Self::Suspect];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Fresh, Self::Retry, Self::Suspect, Self::Reconcile, Self::SuspectReconcile];
 
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Fresh => 0,
             Self::Retry => 1,
             Self::Suspect => 2,
+            Self::Reconcile => 3,
+            Self::SuspectReconcile => 4,
         }
     }
 
@@ -44,6 +55,8 @@ impl Lane {
             Self::Fresh => "fresh",
             Self::Retry => "retry",
             Self::Suspect => "suspect",
+            Self::Reconcile => "reconcile",
+            Self::SuspectReconcile => "suspect_reconcile",
         }
     }
 }
@@ -128,7 +141,7 @@ pub(crate) struct Job {
     pub(crate) redrives: u32,
     pub(crate) first_failed_at: Option<Timestamp>,
     /// An earlier delivery may have had its effect without anybody knowing.
-    pub(crate) unknown: bool,
+    pub(crate) unknown: Option<UnknownOutcome>,
     pub(crate) cycle: Cycle,
     /// The number the next history entry will get.
     pub(crate) history_next: u32,
@@ -157,6 +170,8 @@ pub(crate) struct Cycle {
     pub(crate) crashed: u32,
     pub(crate) snoozes: u32,
     pub(crate) releases: u32,
+    /// Reconciliations in a row that have left the outcome unknown.
+    pub(crate) reconciles: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +241,8 @@ pub enum DeathReason {
     ReleaseBudget,
     /// Its payload is damaged in the file: it cannot be run.
     Damaged,
+    /// Its reconciler could not tell, as often as its policy allows it to be asked.
+    ReconcileBudget,
 }
 
 /// The evidence a dead job keeps (P9), beside its row and its history.

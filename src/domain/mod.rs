@@ -32,4 +32,5 @@ pub(crate) mod removal;
 pub(crate) mod schedule;
 pub(crate) mod time;
 pub(crate) mod transition;
+pub(crate) mod unknown;
 pub(crate) mod window;

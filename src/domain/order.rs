@@ -94,11 +94,12 @@ pub(crate) fn in_turn(before: Option<&Job>, decided: Step, oldest: Option<JobId>
 }
 
 /// Whether a waiting job may be leased together with the job `head` before it: one of the same class
-/// whose time has come. A suspect runs alone, and nobody goes along with one (P12).
+/// whose time has come. A suspect runs alone, and nobody goes along with one (P12); what is to be
+/// reconciled is no delivery to a handler, and nobody's company (P8).
 pub(crate) fn follows(head: &Job, job: &Job, now: Timestamp) -> bool {
     let State::Blocked(blocked) = &job.state else { return false };
-    let alone = blocked.lane == Lane::Suspect
-        || head.lease().is_none_or(|lease| lease.from.lane == Lane::Suspect);
+    let alone = |lane: Lane| lane.is_suspect() || lane.is_reconcile();
+    let alone = alone(blocked.lane) || head.lease().is_none_or(|lease| alone(lease.from.lane));
     job.class == head.class && !alone && blocked.due.is_none_or(|due| due <= now)
 }
 

@@ -19,6 +19,12 @@ pub enum OnUnknown {
     Retry,
     /// Dead at once, with the evidence, for somebody to look at.
     Quarantine,
+    /// Ask a reconciler of the job's kind first
+    /// ([`Workers::reconcile`](crate::Workers::reconcile), or
+    /// [`ClaimRequest::reconciles`](crate::ClaimRequest::reconciles)): it happened, it did not, or that
+    /// is still unknown. Until one has said that it did not happen, no handler gets the job; where
+    /// there is no reconciler, the job waits.
+    Reconcile,
 }
 
 /// What becomes of a job's key when the job dies.
@@ -38,8 +44,10 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// queue's policy do not reach jobs that are already in it.
 ///
 /// Defaults: 6 deliveries each for transient, throttled and ambiguous failures, 3 for crashes, 12
-/// in all; 2 redrives; the default [`Schedule`]; a lease of 30 s; no hard deadline; keys kept 7 days after
-/// done or cancelled and for as long as the job lies dead; finished jobs without a key not kept.
+/// in all; 2 redrives; the default [`Schedule`]; a lease of 30 s; no hard deadline; unknown outcomes
+/// retried under the same key; 10 reconciliations that leave an outcome unknown, 5 s to 15 min apart;
+/// keys kept 7 days after done or cancelled and for as long as the job lies dead; finished jobs without a
+/// key not kept.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,6 +76,8 @@ pub struct JobPolicy {
     pub(crate) key_cancelled_ms: u64,
     pub(crate) dead_key: DeadKey,
     pub(crate) keep_finished_ms: u64,
+    pub(crate) reconciles_max: u32,
+    pub(crate) reconcile_schedule: Schedule,
 }
 
 impl Default for JobPolicy {
@@ -89,6 +99,11 @@ impl Default for JobPolicy {
             key_cancelled_ms: 7 * DAY_MS,
             dead_key: DeadKey::Keep,
             keep_finished_ms: 0,
+            reconciles_max: 10,
+            reconcile_schedule: Schedule::exponential(
+                Duration::from_secs(5),
+                Duration::from_secs(900),
+            ),
         }
     }
 }
@@ -160,6 +175,23 @@ impl JobPolicy {
     #[must_use]
     pub fn on_unknown(mut self, choice: OnUnknown) -> Self {
         self.on_unknown = choice;
+        self
+    }
+
+    /// How many reconciliations may leave one outcome unknown (default 10, at least 1): after that many
+    /// the job is dead with class `Ambiguous`. They charge no attempt. Only for
+    /// [`OnUnknown::Reconcile`].
+    #[must_use]
+    pub fn reconciles_max(mut self, reconciles: u32) -> Self {
+        self.reconciles_max = reconciles.max(1);
+        self
+    }
+
+    /// When a reconciler that could not tell is asked again (default 5 s, doubling up to 15 minutes,
+    /// with 25% jitter). The first time it is asked at once.
+    #[must_use]
+    pub fn reconcile_schedule(mut self, schedule: Schedule) -> Self {
+        self.reconcile_schedule = schedule;
         self
     }
 

@@ -11,7 +11,7 @@ use crate::domain::cause::fingerprint;
 use crate::domain::counter::Flow;
 use crate::domain::event::{Event, Work};
 use crate::domain::failure::{Failure, FailureClass};
-use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
+use crate::domain::history::{DeliveryEnd, Finding, HistoryEntry, HistoryEvent};
 use crate::domain::id::Token;
 use crate::domain::job::{
     Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready, State,
@@ -19,6 +19,8 @@ use crate::domain::job::{
 };
 use crate::domain::policy::{DeadKey, JobPolicy, OnUnknown};
 use crate::domain::time::Timestamp;
+use crate::domain::transition::unknown::reconciled;
+use crate::domain::unknown::lane_for;
 
 mod cancel;
 mod redrive;
@@ -91,6 +93,10 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
         Event::Fail { token, failure } => {
             let lease = fenced(job, token)?;
             Ok(next.fail(lease, &failure))
+        }
+        Event::DidNotHappen { token } => {
+            let lease = fenced(job, token)?;
+            if lease.from.lane.is_reconcile() { Ok(next.did_not_happen(lease)) } else { unfit(job) }
         }
         Event::Snooze { token, until } => {
             let lease = fenced(job, token)?;
@@ -171,8 +177,15 @@ struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Also after a cancel request: the work has happened, and the history holds both facts.
+    /// Also after a cancel request: the work has happened, and the history holds both facts. From a
+    /// reconciler it says that an earlier delivery had its effect: nothing is unknown any longer.
     fn complete(mut self, lease: &Lease, result: Option<Blob>) -> Step {
+        let (mut flows, mut entry) = (vec![Flow::Completed], None);
+        if lease.from.lane.is_reconcile() {
+            self.job.unknown = None;
+            flows.push(Flow::ReconciledHappened);
+            entry = Some(self.ended(lease, reconciled(Finding::Happened, None)));
+        }
         self.job.payload = Payload::Dropped;
         self.job.state = State::Done(Done {
             at: self.context.now,
@@ -181,10 +194,15 @@ impl Next<'_> {
             result,
             tombstone: self.tombstone(self.context.policy.key_done_ms),
         });
-        self.step(vec![Flow::Completed], None)
+        self.step(flows, entry)
     }
 
     fn fail(mut self, lease: &Lease, failure: &Failure) -> Step {
+        if lease.from.lane.is_reconcile() {
+            let end = reconciled(Finding::StillUnknown, Some(failure));
+            let entry = self.ended(lease, end);
+            return self.still_unknown(lease, failure, vec![], entry);
+        }
         let end = DeliveryEnd::Failed {
             class: failure.class(),
             code: failure.code().to_owned(),
@@ -204,11 +222,14 @@ impl Next<'_> {
             FailureClass::Transient => Flow::RetriedTransient,
             FailureClass::Throttled => Flow::RetriedThrottled,
             FailureClass::Ambiguous | FailureClass::Crashed => {
-                self.job.unknown = true;
-                if policy.on_unknown == OnUnknown::Quarantine {
-                    return self.die(lease, failure, DeathReason::UnknownRefused, entry);
+                self.note_unknown(failure);
+                match policy.on_unknown {
+                    OnUnknown::Quarantine => {
+                        return self.die(lease, failure, DeathReason::UnknownRefused, entry);
+                    }
+                    OnUnknown::Reconcile => return self.in_doubt(failure, entry),
+                    OnUnknown::Retry => Flow::RetriedAmbiguous,
                 }
-                Flow::RetriedAmbiguous
             }
         };
         if let Some(reason) = self.budget_spent(failure.class(), spent) {
@@ -251,70 +272,17 @@ impl Next<'_> {
             let failure = Failure::transient("release_budget");
             return self.die(lease, &failure, DeathReason::ReleaseBudget, entry);
         }
-        if work == Work::Started {
-            self.job.unknown = true;
+        // A reconciler only asks: stopping it makes nothing unknown that was known.
+        if work == Work::Started && !lease.from.lane.is_reconcile() {
+            let failure = Failure::ambiguous("stopped").message("given back while it ran");
+            self.note_unknown(&failure);
             if self.context.policy.on_unknown == OnUnknown::Quarantine {
-                let failure = Failure::ambiguous("stopped").message("given back while it ran");
                 return self.die(lease, &failure, DeathReason::UnknownRefused, entry);
             }
         }
-        self.job.state = State::Ready(lease.from);
+        let lane = lane_for(&self.job, self.context.policy, lease.from.lane);
+        self.job.state = State::Ready(Ready { lane, ..lease.from });
         self.step(vec![Flow::Released], Some(entry))
-    }
-
-    /// The outcome is unknown, and the wait was the lease itself: it goes back at once.
-    fn expire(mut self, lease: &Lease, deadline_exceeded: bool) -> Step {
-        let entry = self.ended(lease, DeliveryEnd::LeaseExpired { deadline_exceeded });
-        if lease.cancel_requested {
-            return self.cancelled(vec![Flow::LeaseExpired], Some(entry));
-        }
-        let code = if deadline_exceeded { "deadline_exceeded" } else { "lease_expired" };
-        let failure = Failure::ambiguous(code).message("the lease ended before the handler did");
-        let spent = self.charge(FailureClass::Ambiguous);
-        self.job.unknown = true;
-        let reason = match self.context.policy.on_unknown {
-            OnUnknown::Quarantine => Some(DeathReason::UnknownRefused),
-            OnUnknown::Retry => self.budget_spent(FailureClass::Ambiguous, spent),
-        };
-        if let Some(reason) = reason {
-            let mut step = self.die(lease, &failure, reason, entry);
-            step.flows.push(Flow::LeaseExpired);
-            return step;
-        }
-        self.job.state = self.ready(Lane::Retry);
-        self.step(vec![Flow::LeaseExpired], Some(entry))
-    }
-
-    /// In flight when the process died: a suspect, not a culprit (P12). The first crash costs
-    /// nothing but the suspicion; one that comes while it ran as the only suspect is charged.
-    fn crash(mut self, lease: &Lease) -> Step {
-        let entry = self.ended(lease, DeliveryEnd::Crashed);
-        if lease.cancel_requested {
-            return self.cancelled(vec![Flow::Crashed], Some(entry));
-        }
-        self.job.unknown = true;
-        self.job.cycle.crashed = self.job.cycle.crashed.saturating_add(1);
-        if lease.from.lane == Lane::Suspect {
-            self.job.cycle.attempts = self.job.cycle.attempts.saturating_add(1);
-        }
-        self.note_failure();
-        let reason = match self.context.policy.on_unknown {
-            OnUnknown::Quarantine => Some(DeathReason::UnknownRefused),
-            OnUnknown::Retry => self.budget_spent(FailureClass::Crashed, self.job.cycle.crashed),
-        };
-        if let Some(reason) = reason {
-            let failure = Failure::new(FailureClass::Crashed, "crashed")
-                .message("the process died while it held the lease");
-            let mut step = self.die(lease, &failure, reason, entry);
-            step.flows.push(Flow::Crashed);
-            return step;
-        }
-        self.job.state = State::Ready(Ready {
-            lane: Lane::Suspect,
-            seq: lease.from.seq,
-            since: self.context.now,
-        });
-        self.step(vec![Flow::Crashed], Some(entry))
     }
 
     /// Nobody can run it: it goes where somebody will look at it.
@@ -420,6 +388,8 @@ impl Next<'_> {
         Step { job: self.job, flows, history }
     }
 }
+
+mod unknown;
 
 #[cfg(test)]
 mod tests;

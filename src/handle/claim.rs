@@ -8,7 +8,7 @@ use crate::error::ClaimError;
 use crate::handle::check_name;
 use crate::handle::lease::Lease;
 use crate::handle::redrive::Redrive;
-use crate::writer::command::{Along, Claim, Claimed, Command, Request, StopFlag};
+use crate::writer::command::{Along, Claim, Claimed, Command, Reconciles, Request, StopFlag};
 
 /// What to claim.
 ///
@@ -25,6 +25,7 @@ use crate::writer::command::{Along, Claim, Claimed, Command, Request, StopFlag};
 pub struct ClaimRequest {
     queue: String,
     kinds: Option<Vec<String>>,
+    reconciles: Reconciles,
     jobs_max: usize,
     wait_ms: Option<u64>,
     worker: String,
@@ -41,6 +42,7 @@ impl ClaimRequest {
         Self {
             queue: queue.into(),
             kinds: None,
+            reconciles: Reconciles::Kinds(Vec::new()),
             jobs_max: 1,
             wait_ms: None,
             worker: String::new(),
@@ -55,6 +57,23 @@ impl ClaimRequest {
     #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = Some(kinds.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Also jobs of these kinds that wait for a reconciler, because the outcome of a delivery is
+    /// unknown and their policy is [`OnUnknown::Reconcile`](crate::OnUnknown::Reconcile). Their leases
+    /// are [`Lease::is_reconciliation`]; settle them with [`Lease::reconcile`]. Without this, no such
+    /// job is handed out.
+    #[must_use]
+    pub fn reconciles(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.reconciles = Reconciles::Kinds(kinds.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Also jobs of any kind that wait for a reconciler, see [`reconciles`](Self::reconciles).
+    #[must_use]
+    pub fn reconciles_any(mut self) -> Self {
+        self.reconciles = Reconciles::Any;
         self
     }
 
@@ -111,7 +130,11 @@ impl ClaimRequest {
 
     pub(crate) fn check(self, now_ms: u64) -> Result<Request, ClaimError> {
         check_name(&self.queue).map_err(|why| ClaimError::BadName { what: "queue", why })?;
-        for kind in self.kinds.iter().flatten() {
+        let reconciles = match &self.reconciles {
+            Reconciles::Kinds(kinds) => kinds.as_slice(),
+            Reconciles::Any => &[],
+        };
+        for kind in self.kinds.iter().flatten().chain(reconciles) {
             check_name(kind).map_err(|why| ClaimError::BadName { what: "kind", why })?;
         }
         if self.jobs_max == 0 || self.jobs_max > BATCH_MAX {
@@ -120,6 +143,7 @@ impl ClaimRequest {
         Ok(Request {
             queue: self.queue,
             kinds: self.kinds,
+            reconciles: self.reconciles,
             jobs_max: self.jobs_max,
             worker: self.worker,
             version: self.version,

@@ -148,7 +148,9 @@ pub(crate) fn refusal(error: &SettleError) -> Option<Failure> {
         SettleError::StepRepeated { .. } => "step_repeated",
         SettleError::TooManySteps { .. } => "too_many_steps",
         SettleError::StepTooLarge { .. } => "step_too_large",
-        SettleError::StaleLease { .. } | SettleError::Storage(_) => return None,
+        SettleError::StaleLease { .. }
+        | SettleError::NotAReconciliation { .. }
+        | SettleError::Storage(_) => return None,
     };
     Some(Failure::permanent(code).message(error.to_string()))
 }

@@ -7,6 +7,7 @@ use crate::domain::history::{HistoryEntry, kept};
 use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
 use crate::domain::time::Timestamp;
+use crate::domain::unknown::UnknownOutcome;
 use crate::error::StorageError;
 use crate::handle::step::StepInfo;
 use crate::store::rows::Rows;
@@ -46,6 +47,10 @@ pub struct JobInfo {
     pub amended: bool,
     /// An earlier delivery may have had its effect without anybody knowing.
     pub outcome_unknown: bool,
+    /// What is known of that delivery.
+    pub unknown: Option<UnknownOutcome>,
+    /// How many reconciliations have left it unknown, in the present cycle.
+    pub reconciles: u32,
     /// The lane it stands, or will stand, or stood in; for unfinished jobs.
     pub lane: Option<Lane>,
     /// When it becomes ready; for delayed jobs, and for blocked ones that are not to run before that
@@ -145,7 +150,9 @@ impl JobInfo {
             redrives: job.redrives,
             cohort: job.cohort,
             amended: job.amended,
-            outcome_unknown: job.unknown,
+            outcome_unknown: job.unknown.is_some(),
+            unknown: job.unknown,
+            reconciles: job.cycle.reconciles,
             lane: None,
             due: None,
             lease: None,

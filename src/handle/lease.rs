@@ -11,6 +11,7 @@ use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::time::{Timestamp, whole_ms};
+use crate::domain::unknown::UnknownOutcome;
 use crate::error::{ClaimError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::{Completion, refusal};
@@ -35,7 +36,7 @@ use crate::writer::reply::{Pending, reply};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lease {
-    jobs: Redrive,
+    pub(super) jobs: Redrive,
     claimed: Claimed,
     settled: bool,
 }
@@ -121,7 +122,7 @@ impl Lease {
     }
 
     /// Which attempt this is, counted from 1 within the present cycle; uncharged deliveries do not
-    /// count.
+    /// count. For a reconciliation: the attempt that would come next.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.claimed.attempt
@@ -137,7 +138,20 @@ impl Lease {
     /// repeat it.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
-        self.claimed.unknown
+        self.claimed.unknown.is_some()
+    }
+
+    /// What is known of the delivery whose outcome is unknown, if there was one: the evidence for
+    /// finding out.
+    #[must_use]
+    pub fn unknown(&self) -> Option<&UnknownOutcome> {
+        self.claimed.unknown.as_ref()
+    }
+
+    /// How many reconciliations have left that outcome unknown so far.
+    #[must_use]
+    pub fn reconciles(&self) -> u32 {
+        self.claimed.reconciles
     }
 
     /// When the job was enqueued.

@@ -15,6 +15,7 @@ pub(crate) mod options;
 pub(crate) mod pause;
 pub(crate) mod queue;
 pub(crate) mod read;
+pub(crate) mod reconcile;
 pub(crate) mod redrive;
 pub(crate) mod report;
 pub(crate) mod stats;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
-use crate::domain::effort::{COMPLETED_AFTER, DIED_AFTER};
+use crate::domain::effort::{COMPLETED_AFTER, DIED_AFTER, WORKED};
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::Lane;
 use crate::domain::time::Timestamp;
@@ -290,8 +290,8 @@ impl Span {
     fn balance(&self) -> Balance {
         let (before, after) = (&self.before, &self.after);
         let flows = after.flows.since(&before.flows);
-        let worked_ms = flows.sum(Lane::ALL.map(Flow::worked));
-        let retried_ms = flows.get(Flow::worked(Lane::Retry));
+        let worked_ms = flows.sum(WORKED);
+        let retried_ms = flows.sum([Flow::WorkedRetry, Flow::WorkedReconcile]);
         Balance {
             alive: Change { before: before.alive(), after: after.alive() },
             dead: Change { before: before.gauge(Gauge::Dead), after: after.gauge(Gauge::Dead) },

@@ -62,15 +62,20 @@ pub struct Counts {
     pub delayed_retry: u64,
     /// Of the ready and leased ones, those that were in flight when the process died.
     pub suspects: u64,
+    /// Of the ready ones, those that wait for a reconciler, because the outcome of a delivery is unknown.
+    pub ready_reconcile: u64,
+    /// Of the delayed ones, those whose reconciler could not tell and will be asked again.
+    pub delayed_reconcile: u64,
     /// What has happened, ever, by name: `enqueued`, `duplicates_suppressed`, `key_conflicts`, `claimed`,
     /// `completed`, `retried_transient`, `retried_throttled`, `retried_ambiguous`, `lease_expired`,
     /// `crashed`, `snoozed`, `released`, `died_permanent`, `died_transient`, `died_throttled`,
     /// `died_ambiguous`, `died_crashed`, `cancel_requested`, `cancelled`, `discarded`,
-    /// `stale_calls_refused`, `damaged_rows_set_aside`; the milliseconds of leases, `worked_ms_fresh`,
-    /// `worked_ms_retry`, `worked_ms_suspect`; and the jobs that ended by the number of attempts they took,
-    /// `completed_after_1`, `completed_after_2`, `completed_after_3`, `completed_after_4_to_6`,
-    /// `completed_after_7_to_12`, `completed_after_more`, and the same with `died_after`;
-    /// `steps_committed`.
+    /// `stale_calls_refused`, `damaged_rows_set_aside`, `reconciled_happened`,
+    /// `reconciled_did_not_happen`, `reconciled_still_unknown`; the milliseconds of leases,
+    /// `worked_ms_fresh`, `worked_ms_retry`, `worked_ms_suspect`, `worked_ms_reconcile`; and the jobs that
+    /// ended by the number of attempts they took, `completed_after_1`, `completed_after_2`,
+    /// `completed_after_3`, `completed_after_4_to_6`, `completed_after_7_to_12`, `completed_after_more`, and
+    /// the same with `died_after`; `steps_committed`.
     pub flows: BTreeMap<&'static str, u64>,
     /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
     pub residual: i64,
@@ -79,7 +84,9 @@ pub struct Counts {
 impl Counts {
     fn of(counters: &Counters) -> Self {
         let lanes = Lane::ALL;
-        let suspects = [Gauge::ready(Lane::Suspect), Gauge::leased(Lane::Suspect)];
+        let suspects = lanes.into_iter().filter(|lane| lane.is_suspect());
+        let suspects = suspects.flat_map(|lane| [Gauge::ready(lane), Gauge::leased(lane)]);
+        let reconcile = || lanes.into_iter().filter(|lane| lane.is_reconcile());
         Self {
             ready: counters.sum(lanes.map(Gauge::ready)),
             delayed: counters.sum(lanes.map(Gauge::delayed)),
@@ -90,6 +97,8 @@ impl Counts {
             cancelled: counters.flows.get(Flow::Cancelled),
             delayed_retry: counters.gauge(Gauge::delayed(Lane::Retry)),
             suspects: counters.sum(suspects),
+            ready_reconcile: counters.sum(reconcile().map(Gauge::ready)),
+            delayed_reconcile: counters.sum(reconcile().map(Gauge::delayed)),
             flows: Flow::ALL.iter().map(|&flow| (flow.name(), counters.flows.get(flow))).collect(),
             residual: counters.residual(),
         }
@@ -99,6 +108,12 @@ impl Counts {
     #[must_use]
     pub fn flow(&self, name: &str) -> u64 {
         self.flows.get(name).copied().unwrap_or(0)
+    }
+
+    /// Jobs that wait, now or later, for a reconciler.
+    #[must_use]
+    pub const fn unreconciled(&self) -> u64 {
+        self.ready_reconcile + self.delayed_reconcile
     }
 }
 

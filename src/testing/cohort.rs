@@ -7,6 +7,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
 use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::Lane;
+use crate::domain::policy::OnUnknown;
 use crate::handle::redrive::Redrive;
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{VERSION, text};
@@ -301,8 +302,14 @@ impl Model {
         job.redrives += 1;
         job.cohort = Some(cohort);
         (job.attempts, job.transient, job.throttled, job.ambiguous) = (0, 0, 0, 0);
-        (job.crashes, job.snoozes, job.releases) = (0, 0, 0);
-        let lane = if crashed { Lane::Suspect } else { Lane::Retry };
+        (job.crashes, job.snoozes, job.releases, job.reconciles) = (0, 0, 0, 0);
+        let asks = job.rules.on_unknown == OnUnknown::Reconcile && job.unknown.is_some();
+        let lane = match (crashed, asks) {
+            (true, true) => Lane::SuspectReconcile,
+            (true, false) => Lane::Suspect,
+            (false, true) => Lane::Reconcile,
+            (false, false) => Lane::Retry,
+        };
         job.place = Place::Ready(Spot { lane, seq });
         let class = (job.queue, job.kind);
         self.arrange(id, held);

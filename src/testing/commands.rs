@@ -125,14 +125,14 @@ impl Model {
     pub(super) fn claim(
         &mut self,
         queue: usize,
-        kinds: &[usize],
+        (kinds, reconciles): (&[usize], &[usize]),
         jobs: usize,
         followers: bool,
         worker: &str,
     ) -> Vec<JobId> {
         let mut claimed = Vec::new();
         while claimed.len() < jobs
-            && let Some((id, spot)) = self.best(queue, kinds)
+            && let Some((id, spot)) = self.best(queue, kinds, reconciles)
         {
             let alone = !followers || !self.may_lead(id, spot);
             self.lease(id, spot, worker);
@@ -172,36 +172,41 @@ impl Model {
         self.count(class, vec!["claimed"]);
     }
 
-    /// Highest priority first, then longest in line; a retry only within its share while fresh
-    /// work waits; a suspect only when no other is in flight anywhere.
-    fn best(&self, queue: usize, kinds: &[usize]) -> Option<(JobId, Spot)> {
-        let suspects = self.held_in(None, Lane::Suspect);
+    /// Highest priority first, then longest in line; a retry or a reconciliation only within their
+    /// share while fresh work waits; a suspect only when no other is in flight anywhere; what waits for
+    /// a reconciler only for one.
+    fn best(&self, queue: usize, kinds: &[usize], reconciles: &[usize]) -> Option<(JobId, Spot)> {
+        const SUSPECT: [Lane; 2] = [Lane::Suspect, Lane::SuspectReconcile];
+        const AGAIN: [Lane; 2] = [Lane::Retry, Lane::Reconcile];
+        const ASKED: [Lane; 2] = [Lane::Reconcile, Lane::SuspectReconcile];
+        let suspects = self.held_in(None, &SUSPECT);
         let mut ready: Vec<(u8, u64, JobId, Spot)> = Vec::new();
         for job in self.jobs.values().filter(|job| job.queue == queue) {
             if let Place::Ready(spot) = job.place
-                && (kinds.is_empty() || kinds.contains(&job.kind))
+                && match ASKED.contains(&spot.lane) {
+                    true => reconciles.contains(&job.kind),
+                    false => kinds.is_empty() || kinds.contains(&job.kind),
+                }
                 && !self.stopped((job.queue, job.kind))
-                && !(spot.lane == Lane::Suspect && suspects > 0)
+                && !(SUSPECT.contains(&spot.lane) && suspects > 0)
             {
                 ready.push((u8::MAX - job.priority, spot.seq, job.id, spot));
             }
         }
         let fresh_waits = ready.iter().any(|(.., spot)| spot.lane == Lane::Fresh);
-        let retries = self.held_in(Some(queue), Lane::Retry);
-        let held = retries
-            + self.held_in(Some(queue), Lane::Fresh)
-            + self.held_in(Some(queue), Lane::Suspect);
+        let retries = self.held_in(Some(queue), &AGAIN);
+        let held = self.held_in(Some(queue), &Lane::ALL);
         let share = self.queues.get(queue).map_or(0, |queue| queue.1);
         let within = (retries + 1) * 100 <= share * (held + 1) || (retries == 0 && share > 0);
-        ready.retain(|(.., spot)| spot.lane != Lane::Retry || !fresh_waits || within);
+        ready.retain(|(.., spot)| !AGAIN.contains(&spot.lane) || !fresh_waits || within);
         ready.sort_unstable_by_key(|&(priority, seq, ..)| (priority, seq));
         ready.first().map(|&(_, _, id, spot)| (id, spot))
     }
 
-    fn held_in(&self, queue: Option<usize>, lane: Lane) -> u64 {
+    fn held_in(&self, queue: Option<usize>, lanes: &[Lane]) -> u64 {
         let held = self.jobs.values().filter(|job| {
             queue.is_none_or(|queue| queue == job.queue)
-                && job.hold().is_some_and(|hold| hold.from.lane == lane)
+                && job.hold().is_some_and(|hold| lanes.contains(&hold.from.lane))
         });
         held.map(|_| 1).sum()
     }
@@ -379,7 +384,8 @@ impl Item {
             redrives: 0,
             cohort: None,
             amended: false,
-            unknown: false,
+            unknown: None,
+            reconciles: 0,
             first_failed_at: None,
             history: Vec::new(),
             steps: std::collections::BTreeMap::new(),

@@ -16,7 +16,7 @@ use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 40] = [
+const FLOWS: [&str; 44] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -57,6 +57,10 @@ const FLOWS: [&str; 40] = [
     "died_after_more",
     "amended",
     "steps_committed",
+    "reconciled_happened",
+    "reconciled_did_not_happen",
+    "reconciled_still_unknown",
+    "worked_ms_reconcile",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -144,6 +148,8 @@ impl Model {
             jobs.iter().filter(|job| fits(job)).map(|_| 1).sum()
         };
         let flow = |name| flows.get(name).copied().unwrap_or(0);
+        let suspect = |lane| [Lane::Suspect, Lane::SuspectReconcile].contains(&lane);
+        let in_doubt = |lane| [Lane::Reconcile, Lane::SuspectReconcile].contains(&lane);
         Counts {
             ready: count(&|job| state(job) == JobState::Ready),
             delayed: count(&|job| state(job) == JobState::Delayed),
@@ -156,14 +162,20 @@ impl Model {
                 matches!(job.place, Place::Delayed { lane: Lane::Retry, .. })
             }),
             suspects: count(&|job| match &job.place {
-                Place::Ready(spot) => spot.lane == Lane::Suspect,
-                Place::Leased(hold) => hold.from.lane == Lane::Suspect,
+                Place::Ready(spot) => suspect(spot.lane),
+                Place::Leased(hold) => suspect(hold.from.lane),
                 Place::Delayed { .. }
                 | Place::Done { .. }
                 | Place::Cancelled { .. }
                 | Place::Dead(_)
                 | Place::Blocked { .. } => false,
             }),
+            ready_reconcile: count(
+                &|job| matches!(job.place, Place::Ready(spot) if in_doubt(spot.lane)),
+            ),
+            delayed_reconcile: count(
+                &|job| matches!(job.place, Place::Delayed { lane, .. } if in_doubt(lane)),
+            ),
             flows,
             residual: 0,
         }
@@ -217,7 +229,9 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         redrives: life.redrives,
         cohort: life.cohort.map(CohortId::new),
         amended: life.amended,
-        outcome_unknown: life.unknown,
+        outcome_unknown: life.unknown.is_some(),
+        unknown: life.unknown.clone(),
+        reconciles: life.reconciles,
         lane: None,
         due: None,
         lease: None,

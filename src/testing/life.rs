@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::domain::failure::FailureClass;
-use crate::domain::history::{DeliveryEnd, HistoryEntry, HistoryEvent};
+use crate::domain::history::{DeliveryEnd, Finding, HistoryEntry, HistoryEvent};
 use crate::domain::id::JobId;
 use crate::domain::job::{DeathReason, Lane};
+use crate::domain::policy::OnUnknown;
 use crate::domain::time::Timestamp;
+use crate::domain::unknown::UnknownOutcome;
 use crate::testing::rules::Rules;
 
 #[derive(Clone, Debug)]
@@ -32,7 +34,8 @@ pub(super) struct Life {
     /// The cohort that is owed its outcome.
     pub(super) cohort: Option<u64>,
     pub(super) amended: bool,
-    pub(super) unknown: bool,
+    pub(super) unknown: Option<UnknownOutcome>,
+    pub(super) reconciles: u32,
     pub(super) first_failed_at: Option<u64>,
     /// All of it; the store keeps the first 4 and the latest 28.
     pub(super) history: Vec<HistoryEntry>,
@@ -94,24 +97,46 @@ pub(super) struct Trouble {
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
     Failed(Trouble, Option<u64>),
-    Snoozed { until: u64 },
+    Snoozed {
+        until: u64,
+    },
     Released,
-    Expired { deadline: bool },
+    Expired {
+        deadline: bool,
+    },
     Crashed,
+    /// A reconciler's finding.
+    DidNotHappen,
 }
 
 /// Names of flows to count.
 pub(super) type Counted = Vec<&'static str>;
 
+impl Hold {
+    /// With a reconciler rather than with a handler.
+    pub(super) fn reconciles(&self) -> bool {
+        matches!(self.from.lane, Lane::Reconcile | Lane::SuspectReconcile)
+    }
+}
+
 impl Trouble {
-    fn new(class: FailureClass, code: &str, message: &str) -> Self {
+    pub(super) fn new(class: FailureClass, code: &str, message: &str) -> Self {
         Self { class, code: code.to_owned(), message: message.to_owned(), provider_ref: None }
     }
 }
 
 impl Ending {
-    fn told(&self) -> DeliveryEnd {
+    fn told(&self, reconciles: bool) -> DeliveryEnd {
+        let reconciled = |finding, code: &str, message: &str| DeliveryEnd::Reconciled {
+            finding,
+            code: code.to_owned(),
+            message: message.to_owned(),
+        };
         match self {
+            Self::Failed(trouble, _) if reconciles => {
+                reconciled(Finding::StillUnknown, &trouble.code, &trouble.message)
+            }
+            Self::DidNotHappen => reconciled(Finding::DidNotHappen, "", ""),
             Self::Failed(trouble, _) => DeliveryEnd::Failed {
                 class: trouble.class,
                 code: trouble.code.clone(),
@@ -136,6 +161,7 @@ impl Ending {
             Self::Released => Some("released"),
             Self::Expired { .. } => Some("lease_expired"),
             Self::Crashed => Some("crashed"),
+            Self::DidNotHappen => Some("reconciled_did_not_happen"),
         }
     }
 }
@@ -201,8 +227,31 @@ impl Life {
     }
 
     pub(super) fn complete(&mut self, now: u64, result: Option<Vec<u8>>) -> Counted {
+        let mut counted = vec!["completed"];
+        if let Some(hold) = self.hold().cloned()
+            && hold.reconciles()
+        {
+            self.unknown = None;
+            let (finding, nothing) = (Finding::Happened, String::new());
+            let (code, message) = (nothing.clone(), nothing);
+            self.note(now, &hold, DeliveryEnd::Reconciled { finding, code, message });
+            counted.push("reconciled_happened");
+        }
         self.place = Place::Done { at: now, result };
-        vec!["completed"]
+        counted
+    }
+
+    /// The history entry of a delivery that has ended.
+    fn note(&mut self, now: u64, hold: &Hold, end: DeliveryEnd) {
+        self.history.push(HistoryEntry {
+            at: Timestamp::from_millis(now),
+            event: HistoryEvent::DeliveryEnded {
+                delivery: self.deliveries,
+                claimed_at: Timestamp::from_millis(hold.at),
+                worker: hold.worker.clone(),
+                end,
+            },
+        });
     }
 
     pub(super) fn cancel(&mut self, now: u64) -> Counted {
@@ -223,22 +272,39 @@ impl Life {
 
     /// The present delivery ends in anything but success. `seq` is the place at the end of a line.
     pub(super) fn end(&mut self, now: u64, seq: u64, hold: &Hold, ending: &Ending) -> Counted {
-        self.history.push(HistoryEntry {
-            at: Timestamp::from_millis(now),
-            event: HistoryEvent::DeliveryEnded {
-                delivery: self.deliveries,
-                claimed_at: Timestamp::from_millis(hold.at),
-                worker: hold.worker.clone(),
-                end: ending.told(),
-            },
-        });
+        self.note(now, hold, ending.told(hold.reconciles()));
         let mut counted: Counted = ending.flow().into_iter().collect();
+        if hold.reconciles() && matches!(ending, Ending::Failed(..) | Ending::Expired { .. }) {
+            counted.push("reconciled_still_unknown");
+        }
+        let doubt = self.unknown.clone();
+        if matches!(ending, Ending::DidNotHappen) {
+            self.unknown = None;
+            self.reconciles = 0;
+        }
         if hold.cancel {
             self.place = Place::Cancelled { at: now };
             counted.push("cancelled");
             return counted;
         }
-        let (trouble, fatal) = self.blame(hold, ending);
+        let (trouble, fatal) = if hold.reconciles() {
+            self.blame_reconciler(doubt.as_ref(), hold, ending)
+        } else {
+            self.blame(hold, ending)
+        };
+        if let Some(trouble) = &trouble
+            && matches!(trouble.class, FailureClass::Ambiguous | FailureClass::Crashed)
+            && !matches!(ending, Ending::DidNotHappen)
+        {
+            let delivery = self.deliveries;
+            self.unknown.get_or_insert_with(|| UnknownOutcome {
+                class: trouble.class,
+                code: trouble.code.clone(),
+                provider_ref: trouble.provider_ref.clone(),
+                delivery,
+                since: Timestamp::from_millis(now),
+            });
+        }
         if let (Some(trouble), Some(reason)) = (&trouble, fatal) {
             self.first_failed_at.get_or_insert(now);
             // A snooze or release that was one too many counts as a death, not as what it was.
@@ -268,80 +334,32 @@ impl Life {
         counted
     }
 
-    /// Charges the job for the ending; returns the trouble, if it is one, and whether it is fatal.
-    fn blame(&mut self, hold: &Hold, ending: &Ending) -> (Option<Trouble>, Option<DeathReason>) {
-        let rules = self.rules;
-        match ending {
-            Ending::Snoozed { .. } => {
-                self.snoozes += 1;
-                let fatal = self.snoozes > rules.snoozes;
-                let trouble = Trouble::new(FailureClass::Transient, "snooze_budget", "");
-                (fatal.then_some(trouble), Some(DeathReason::SnoozeBudget))
-            }
-            Ending::Released => {
-                self.releases += 1;
-                let fatal = self.releases > rules.releases;
-                let trouble = Trouble::new(FailureClass::Transient, "release_budget", "");
-                (fatal.then_some(trouble), Some(DeathReason::ReleaseBudget))
-            }
-            Ending::Failed(trouble, _) => {
-                let fatal = self.charge(trouble.class);
-                (Some(trouble.clone()), fatal)
-            }
-            Ending::Expired { deadline } => {
-                let code = if *deadline { "deadline_exceeded" } else { "lease_expired" };
-                let text = "the lease ended before the handler did";
-                let fatal = self.charge(FailureClass::Ambiguous);
-                (Some(Trouble::new(FailureClass::Ambiguous, code, text)), fatal)
-            }
-            Ending::Crashed => {
-                self.unknown = true;
-                self.crashes += 1;
-                // Only the one that ran alone is charged an attempt (P12).
-                self.attempts += u32::from(hold.from.lane == Lane::Suspect);
-                let fatal = if rules.unknown_is_fatal {
-                    Some(DeathReason::UnknownRefused)
-                } else {
-                    self.over_budget(self.crashes, rules.crashed)
-                };
-                let text = "the process died while it held the lease";
-                (Some(Trouble::new(FailureClass::Crashed, "crashed", text)), fatal)
-            }
-        }
-    }
-
-    fn charge(&mut self, class: FailureClass) -> Option<DeathReason> {
-        self.attempts += 1;
-        self.crashes = 0;
-        let spent = match class {
-            FailureClass::Permanent | FailureClass::Crashed => {
-                return Some(DeathReason::Permanent);
-            }
-            FailureClass::Transient => &mut self.transient,
-            FailureClass::Throttled => &mut self.throttled,
-            FailureClass::Ambiguous => {
-                self.unknown = true;
-                &mut self.ambiguous
-            }
-        };
-        *spent += 1;
-        let spent = *spent;
-        if class == FailureClass::Ambiguous && self.rules.unknown_is_fatal {
-            return Some(DeathReason::UnknownRefused);
-        }
-        self.over_budget(spent, self.rules.budget(class))
-    }
-
-    fn over_budget(&self, spent: u32, budget: u32) -> Option<DeathReason> {
-        if spent >= budget {
-            return Some(DeathReason::ClassBudget);
-        }
-        (self.attempts >= self.rules.total).then_some(DeathReason::TotalBudget)
-    }
-
     /// The job lives on: where it stands now.
     fn go_on(&mut self, now: u64, seq: u64, hold: &Hold, ending: &Ending, counted: &mut Counted) {
         let lane = hold.from.lane;
+        let asks = self.rules.on_unknown == OnUnknown::Reconcile;
+        let suspect = matches!(lane, Lane::Suspect | Lane::SuspectReconcile);
+        let retry_after = match ending {
+            Ending::Failed(_, retry_after_ms) => retry_after_ms.unwrap_or(0),
+            _ => 0,
+        };
+        if hold.reconciles() && matches!(ending, Ending::Failed(..) | Ending::Expired { .. }) {
+            let wait = self.rules.reconcile_wait_ms.max(retry_after);
+            self.place = Place::Delayed { lane, due: now + wait };
+            return;
+        }
+        if let Ending::Failed(trouble, _) = ending
+            && trouble.class == FailureClass::Ambiguous
+            && asks
+        {
+            counted.push("retried_ambiguous");
+            let lane = Lane::Reconcile;
+            self.place = match retry_after {
+                0 => Place::Ready(Spot { lane, seq }),
+                wait => Place::Delayed { lane, due: now + wait },
+            };
+            return;
+        }
         self.place = match ending {
             Ending::Failed(trouble, retry_after_ms) => {
                 let (flow, failures) = match trouble.class {
@@ -361,8 +379,18 @@ impl Life {
             Ending::Snoozed { until } if *until > now => Place::Delayed { lane, due: *until },
             Ending::Snoozed { .. } => Place::Ready(Spot { lane, seq }),
             Ending::Released => Place::Ready(hold.from),
-            Ending::Expired { .. } => Place::Ready(Spot { lane: Lane::Retry, seq }),
-            Ending::Crashed => Place::Ready(Spot { lane: Lane::Suspect, seq: hold.from.seq }),
+            Ending::DidNotHappen => {
+                let lane = if suspect { Lane::Suspect } else { Lane::Retry };
+                Place::Ready(Spot { lane, seq })
+            }
+            Ending::Expired { .. } => {
+                let lane = if asks { Lane::Reconcile } else { Lane::Retry };
+                Place::Ready(Spot { lane, seq })
+            }
+            Ending::Crashed => {
+                let lane = if asks { Lane::SuspectReconcile } else { Lane::Suspect };
+                Place::Ready(Spot { lane, seq: hold.from.seq })
+            }
         };
     }
 }

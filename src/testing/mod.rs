@@ -5,6 +5,7 @@
 //! [`Options::open_backend`](crate::Options::open_backend): [`CrashDisk`] loses power and yields the
 //! images that a real disk could hold afterwards, [`FaultBackend`] answers calls with I/O errors.
 
+mod blame;
 mod cohort;
 mod commands;
 mod crash_backend;
@@ -17,6 +18,7 @@ mod model;
 mod op;
 mod order;
 mod pause;
+mod reconcile;
 mod redrive;
 mod report;
 mod rules;

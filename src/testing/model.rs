@@ -240,6 +240,7 @@ impl Model {
             Lane::Fresh => "worked_ms_fresh",
             Lane::Retry => "worked_ms_retry",
             Lane::Suspect => "worked_ms_suspect",
+            Lane::Reconcile | Lane::SuspectReconcile => "worked_ms_reconcile",
         };
         let ms = (self.now - hold.at).min(known);
         if ms > 0 {
@@ -265,6 +266,7 @@ impl Model {
             Ending::Failed(..)
             | Ending::Snoozed { .. }
             | Ending::Released
+            | Ending::DidNotHappen
             | Ending::Expired { .. } => u64::MAX,
         };
         let ended = (state == JobState::Dead).then(|| attempts(DIED_AFTER, job.attempts));

@@ -17,13 +17,20 @@ pub enum Op {
         items: Vec<Item>,
         all_or_nothing: bool,
     },
-    /// `kinds` is a set of bits; none set means any kind.
+    /// `kinds` is a set of bits; none set means any kind. `reconciles` is one too; none set means
+    /// none.
     Claim {
         queue: usize,
         kinds: u8,
+        reconciles: u8,
         jobs: usize,
         /// With those that wait behind one of the same ordering key.
         followers: bool,
+    },
+    /// Answers what became of a delivery in doubt, if a lease is one.
+    Reconcile {
+        lease: usize,
+        answer: u8,
     },
     Heartbeat {
         lease: usize,
@@ -271,7 +278,7 @@ impl Bytes<'_> {
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
         match code % 81 {
-            0..=12 => Op::Enqueue(self.item()),
+            0..=11 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
                 Op::EnqueueMany {
@@ -279,9 +286,14 @@ impl Bytes<'_> {
                     all_or_nothing: self.byte().is_multiple_of(2),
                 }
             }
-            16..=26 => Op::Claim {
+            12 | 24..=26 => Op::Reconcile { lease: lease(self), answer: self.byte() },
+            16..=23 => Op::Claim {
                 queue: self.below(QUEUES.len()),
                 kinds: self.byte() % 8,
+                reconciles: match self.byte() {
+                    byte if byte >= 128 => 7,
+                    byte => byte % 8,
+                },
                 jobs: 1 + self.below(4),
                 followers: self.byte().is_multiple_of(2),
             },
@@ -420,7 +432,11 @@ impl Bytes<'_> {
                 5 | 6 => When::After(self.ms()),
                 _ => When::At(self.ms() % DAYS_8_MS),
             },
-            rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
+            // Those under which outcomes are reconciled are the last two, and common.
+            rules: self.sometimes(2, |bytes| match bytes.byte() {
+                byte if byte >= 128 => 6 + usize::from(byte % 2),
+                byte => usize::from(byte),
+            }),
             order: self.sometimes(3, |bytes| bytes.byte() % 2),
             bad: self.below(24) == 23,
         }

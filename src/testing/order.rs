@@ -79,7 +79,7 @@ impl Model {
     pub(super) fn may_lead(&self, id: JobId, spot: Spot) -> bool {
         let Some(line) = self.jobs.get(&id).and_then(Life::line) else { return false };
         let alone = self.holders(&line).all(|holder| holder == id);
-        alone && spot.lane != Lane::Suspect
+        alone && [Lane::Fresh, Lane::Retry].contains(&spot.lane)
     }
 
     /// Who goes along with the leased job `id` next.
@@ -88,7 +88,7 @@ impl Model {
         let next = self.jobs.get(&self.waiting(&head.line()?)?)?;
         let Place::Blocked { lane, due } = next.place else { return None };
         let goes = next.kind == head.kind
-            && lane != Lane::Suspect
+            && [Lane::Fresh, Lane::Retry].contains(&lane)
             && due.is_none_or(|due| due <= self.now);
         goes.then_some((next.id, Spot { lane, seq: next.id.get() }))
     }

@@ -25,7 +25,10 @@ pub(super) struct Rules {
     pub(super) doubling: bool,
     pub(super) lease_ms: u64,
     pub(super) deadline_ms: Option<u64>,
-    pub(super) unknown_is_fatal: bool,
+    pub(super) on_unknown: OnUnknown,
+    /// How often a reconciler may fail to find out, and how long it is left alone each time.
+    pub(super) reconciles: u32,
+    pub(super) reconcile_wait_ms: u64,
     pub(super) key_done_ms: u64,
     pub(super) key_cancelled_ms: u64,
     pub(super) dead_keeps_key: bool,
@@ -45,7 +48,9 @@ pub(super) const PLAIN: Rules = Rules {
     doubling: true,
     lease_ms: 30_000,
     deadline_ms: None,
-    unknown_is_fatal: false,
+    on_unknown: OnUnknown::Retry,
+    reconciles: 2,
+    reconcile_wait_ms: 500,
     key_done_ms: 60_000,
     key_cancelled_ms: 60_000,
     dead_keeps_key: true,
@@ -53,7 +58,7 @@ pub(super) const PLAIN: Rules = Rules {
 };
 
 /// The policies in play: every field has at least two values among them.
-pub(super) const RULES: [Rules; 6] = [
+pub(super) const RULES: [Rules; 8] = [
     PLAIN,
     Rules {
         total: 2,
@@ -68,7 +73,7 @@ pub(super) const RULES: [Rules; 6] = [
         doubling: false,
         lease_ms: 100,
         deadline_ms: Some(250),
-        unknown_is_fatal: true,
+        on_unknown: OnUnknown::Quarantine,
         key_done_ms: 0,
         key_cancelled_ms: 0,
         dead_keeps_key: false,
@@ -113,6 +118,29 @@ pub(super) const RULES: [Rules; 6] = [
         waits_ms: [50, 100, 200],
         lease_ms: 10,
         redrives: 4,
+        ..PLAIN
+    },
+    Rules {
+        total: 6,
+        ambiguous: 2,
+        crashed: 3,
+        on_unknown: OnUnknown::Reconcile,
+        lease_ms: 1_000,
+        deadline_ms: Some(2_000),
+        key_done_ms: 1_000,
+        keep_finished_ms: 5_000,
+        ..PLAIN
+    },
+    Rules {
+        total: 2,
+        transient: 2,
+        throttled: 2,
+        ambiguous: 2,
+        on_unknown: OnUnknown::Reconcile,
+        reconciles: 1,
+        reconcile_wait_ms: 5,
+        releases: 3,
+        dead_keeps_key: false,
         ..PLAIN
     },
 ];
@@ -162,9 +190,11 @@ impl Rules {
         if let Some(deadline_ms) = self.deadline_ms {
             policy = policy.deadline(Duration::from_millis(deadline_ms));
         }
-        if self.unknown_is_fatal {
-            policy = policy.on_unknown(OnUnknown::Quarantine);
-        }
+        let again = Schedule::list([Duration::from_millis(self.reconcile_wait_ms)]);
+        policy = policy
+            .on_unknown(self.on_unknown)
+            .reconciles_max(self.reconciles)
+            .reconcile_schedule(again.jitter_percent(0));
         if !self.dead_keeps_key {
             policy = policy.dead_key(DeadKey::Release);
         }

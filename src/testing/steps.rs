@@ -16,7 +16,7 @@ use crate::handle::queue::QueuePolicy;
 use crate::testing::commands::Accepted;
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{EPOCH_MS, Harness, VERSION, text};
-use crate::testing::life::{Ending, Trouble};
+use crate::testing::life::{Ending, Place, Trouble};
 use crate::testing::model::Model;
 use crate::testing::op::{Item, KINDS, Op, QUEUES, When};
 use crate::testing::rules::RULES;
@@ -31,9 +31,10 @@ impl Harness {
                     if *all_or_nothing { BatchRule::AllOrNothing } else { BatchRule::PerItem };
                 self.enqueue(items, rule)
             }
-            Op::Claim { queue, kinds, jobs, followers } => {
-                self.claim(*queue, *kinds, *jobs, *followers)
+            Op::Claim { queue, kinds, reconciles, jobs, followers } => {
+                self.claim(*queue, (*kinds, *reconciles), *jobs, *followers)
             }
+            Op::Reconcile { lease, answer } => self.reconcile(*lease, *answer),
             Op::Heartbeat { lease } => self.heartbeat(*lease),
             Op::Complete { lease, result } => self.complete(*lease, *result),
             Op::CompleteWith { lease, changes, follow_ups, fault } => {
@@ -114,8 +115,11 @@ impl Harness {
         same("what was accepted", &answered, &expected)
     }
 
-    fn claim(&mut self, queue: usize, kinds: u8, jobs: usize, followers: bool) -> Verdict {
-        let kinds: Vec<usize> = (0..KINDS.len()).filter(|kind| kinds >> kind & 1 == 1).collect();
+    /// `kinds` are those that can be handled and those that can be reconciled.
+    fn claim(&mut self, queue: usize, kinds: (u8, u8), jobs: usize, followers: bool) -> Verdict {
+        let set = |bits: u8| (0..KINDS.len()).filter(move |kind| bits >> kind & 1 == 1);
+        let reconciles: Vec<usize> = set(kinds.1).collect();
+        let kinds: Vec<usize> = set(kinds.0).collect();
         let worker = format!("w{}", self.ops);
         let name = QUEUES.get(queue).copied().unwrap_or_default();
         let mut request = ClaimRequest::new(name).up_to(jobs);
@@ -125,10 +129,12 @@ impl Harness {
         if followers {
             request = request.with_followers();
         }
-        let request = request.worker(worker.clone()).version(VERSION);
+        let named = reconciles.iter().filter_map(|&kind| KINDS.get(kind).copied());
+        let request = request.reconciles(named).worker(worker.clone()).version(VERSION);
         let claimed = self.jobs.claim(request).map_err(text)?;
-        let expected =
-            self.model.round(|model| model.claim(queue, &kinds, jobs, followers, &worker));
+        let expected = self
+            .model
+            .round(|model| model.claim(queue, (&kinds, &reconciles), jobs, followers, &worker));
         self.acked();
         let ids: Vec<JobId> = claimed.iter().map(Lease::id).collect();
         same("the jobs claimed", &ids, &expected)?;
@@ -147,7 +153,8 @@ impl Harness {
         same("delivery", &lease.delivery(), &job.deliveries)?;
         same("attempt", &lease.attempt(), &(job.attempts + 1))?;
         same("lane", &Some(lease.lane()), &lane)?;
-        same("unknown", &lease.outcome_unknown(), &job.unknown)?;
+        same("unknown", &lease.unknown(), &job.unknown.as_ref())?;
+        same("reconciles", &lease.reconciles(), &job.reconciles)?;
         same("payload", &lease.payload(), &job.payload.as_slice())?;
         same("key", &lease.key(), &job.key.as_deref())?;
         let length = Duration::from_millis(job.rules.lease_ms);
@@ -170,7 +177,7 @@ impl Harness {
         same("the heartbeat", &beat, &expected)
     }
 
-    fn complete(&mut self, lease: usize, result: Option<u8>) -> Verdict {
+    pub(super) fn complete(&mut self, lease: usize, result: Option<u8>) -> Verdict {
         let Some(lease) = self.take(lease) else {
             return Ok(());
         };
@@ -262,12 +269,11 @@ impl Harness {
             return Ok(());
         };
         let (id, delivery) = (lease.id(), lease.delivery());
-        // The release is in the mailbox when the drop returns, before the sweep that comes next.
         drop(lease);
         self.given_back(id, delivery)
     }
 
-    /// A lease was let go of.
+    /// A lease was let go of. The release is in the mailbox by now, before the sweep that comes next.
     pub(super) fn given_back(&mut self, id: JobId, delivery: u32) -> Verdict {
         self.jobs.sweep().map_err(text)?;
         let class = self.model.class_of(id);
@@ -302,7 +308,7 @@ impl Harness {
     fn churn(&mut self, queue: usize, times: u8) -> Verdict {
         for _ in 0..times {
             let held = self.held.len();
-            self.claim(queue, 0, 1, false)?;
+            self.claim(queue, (0, times & 1), 1, false)?;
             if self.held.len() == held {
                 break;
             }
@@ -327,7 +333,12 @@ impl Harness {
     }
 
     fn discard(&mut self, job: usize) -> Verdict {
-        let id = self.some_job(job);
+        // Mostly one that may be discarded, if there is one.
+        let dead = self.model.jobs.values().filter(|life| matches!(life.place, Place::Dead(_)));
+        let dead: Vec<JobId> = dead.map(|life| life.id).collect();
+        let chosen = job.checked_rem(dead.len()).filter(|_| !job.is_multiple_of(4));
+        let id = chosen.and_then(|place| dead.get(place).copied());
+        let id = id.unwrap_or_else(|| self.some_job(job));
         let filter = Filter::new().ids([id]);
         let done = self.jobs.dead().discard(&filter, "the model says so").map_err(text)?;
         let expected = self.model.round(|model| model.discard(id));

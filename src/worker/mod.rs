@@ -4,4 +4,5 @@
 pub(crate) mod delivery;
 pub(crate) mod heart;
 pub(crate) mod slot;
+pub(crate) mod unknown;
 pub(crate) mod workers;

@@ -15,21 +15,26 @@ use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::{Completion, refusal};
 use crate::handle::lease::Lease;
+use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
 use crate::worker::delivery::Delivery;
 use crate::worker::heart::Heart;
+use crate::worker::unknown::Unknown;
 use crate::writer::command::{How, StopFlag};
 
 /// A waiting claim is renewed after this long; waking it costs nothing.
 const CLAIM_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) type Handler = Arc<dyn Fn(&Delivery) -> Result<Completion, Failure> + Send + Sync>;
+pub(crate) type Reconciler = Arc<dyn Fn(&Unknown) -> Result<Reconciled, Failure> + Send + Sync>;
 
 /// What the threads of one set of workers share.
 pub(crate) struct Shared {
     pub(crate) jobs: Redrive,
     pub(crate) handlers: BTreeMap<String, Handler>,
     pub(crate) any: Option<Handler>,
+    pub(crate) reconcilers: BTreeMap<String, Reconciler>,
+    pub(crate) any_reconciler: Option<Reconciler>,
     pub(crate) heart: Heart,
     pub(crate) stop: StopFlag,
     /// Slots that have not ended; `ended` is raised when one does.
@@ -43,6 +48,8 @@ pub(crate) struct Shared {
 pub(crate) struct Tally {
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) reconciled: AtomicU64,
+    pub(crate) still_unknown: AtomicU64,
     pub(crate) panicked: AtomicU64,
     pub(crate) stale: AtomicU64,
     /// The error that ended the slots, if one did.
@@ -98,13 +105,24 @@ impl Shared {
         let pulse = self.heart.add(&lease)?;
         let (token, class) = (lease.token(), lease.class());
         let delivery = Delivery { lease, pulse };
-        let outcome = self.handle(&delivery);
+        let reconciles = delivery.lease.is_reconciliation();
+        let (delivery, how) = if reconciles {
+            let unknown = Unknown { delivery };
+            let found = self.reconcile(&unknown);
+            let asks = found.map(|found| found.prepare(self.jobs.payload_bytes_max()));
+            (unknown.delivery, how(asks))
+        } else {
+            let done = self.handle(&delivery);
+            let asks = done.map(|completion| completion.prepare(self.jobs.payload_bytes_max()));
+            (delivery, how(asks))
+        };
         let Delivery { lease, .. } = delivery;
-        let how = self.how(outcome);
-        let mut counter = match &how {
-            How::Complete { .. } => Some(&self.tally.completed),
-            How::Fail(_) => Some(&self.tally.failed),
-            How::Snooze(_) | How::Release(_) => None,
+        let mut counter = match (&how, reconciles) {
+            (How::Complete { .. } | How::DidNotHappen, true) => Some(&self.tally.reconciled),
+            (How::Fail(_), true) => Some(&self.tally.still_unknown),
+            (How::Complete { .. }, false) => Some(&self.tally.completed),
+            (How::Fail(_), false) => Some(&self.tally.failed),
+            (How::DidNotHappen | How::Snooze(_) | How::Release(_), _) => None,
         };
         // What was just given back is not what to claim next.
         let goes_on = !matches!(how, How::Release(_)) && !self.stop.is_set();
@@ -118,7 +136,7 @@ impl Shared {
         // What the store refused, the next delivery would ask for again.
         if let Some(failure) = settled.as_ref().err().and_then(refusal) {
             settled = self.jobs.settle(token, class, How::Fail(failure));
-            counter = Some(&self.tally.failed);
+            counter = Some(if reconciles { &self.tally.still_unknown } else { &self.tally.failed });
         }
         // Beats go on until the settle is answered, because a slow disk must not cost the lease; and
         // no longer, because the claim may wait long.
@@ -133,23 +151,33 @@ impl Shared {
         self.claimed(claiming?.claimed()).flatten()
     }
 
-    /// What a handler's outcome asks the store for.
-    fn how(&self, outcome: Result<Completion, Failure>) -> How {
-        match outcome.map(|completion| completion.prepare(self.jobs.payload_bytes_max())) {
-            Ok(Ok(how)) => how,
-            Ok(Err(refused)) => How::Fail(refusal(&refused).unwrap_or_else(|| refused.into())),
-            Err(failure) => How::Fail(failure),
-        }
-    }
-
     fn handle(&self, delivery: &Delivery) -> Result<Completion, Failure> {
         let handler = self.handlers.get(delivery.kind()).or(self.any.as_ref());
         // Claims name the handled kinds, so this is a kind that was asked for.
         let handler = handler.ok_or_else(|| Failure::transient("no_handler"))?;
-        catch_unwind(AssertUnwindSafe(|| handler(delivery))).unwrap_or_else(|panic| {
+        self.caught(|| handler(delivery))
+    }
+
+    fn reconcile(&self, unknown: &Unknown) -> Result<Reconciled, Failure> {
+        let reconciler = self.reconcilers.get(unknown.kind()).or(self.any_reconciler.as_ref());
+        let reconciler = reconciler.ok_or_else(|| Failure::transient("no_reconciler"))?;
+        self.caught(|| reconciler(unknown))
+    }
+
+    fn caught<T>(&self, run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             self.tally.panicked.fetch_add(1, Ordering::Relaxed);
             Err(Failure::transient("panicked").message(panic_text(&*panic)))
         })
+    }
+}
+
+/// What to ask the store for; what cannot be asked for is a failure.
+fn how(asks: Result<Result<How, SettleError>, Failure>) -> How {
+    match asks {
+        Ok(Ok(how)) => how,
+        Ok(Err(refused)) => How::Fail(refusal(&refused).unwrap_or_else(|| refused.into())),
+        Err(failure) => How::Fail(failure),
     }
 }
 

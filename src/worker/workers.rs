@@ -16,10 +16,13 @@ use crate::error::{StorageError, WorkersError};
 use crate::handle::check_name;
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::Completion;
+use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
+use crate::handle::stats::Counts;
 use crate::worker::delivery::Delivery;
 use crate::worker::heart::{BeatFilter, Heart};
-use crate::worker::slot::{Handler, Shared, Tally};
+use crate::worker::slot::{Handler, Reconciler, Shared, Tally};
+use crate::worker::unknown::Unknown;
 use crate::writer::command::{Command, StopFlag};
 
 /// Most threads for one queue.
@@ -56,6 +59,8 @@ pub struct Workers {
     queues: Vec<(String, usize)>,
     handlers: BTreeMap<String, Handler>,
     any: Option<Handler>,
+    reconcilers: BTreeMap<String, Reconciler>,
+    any_reconciler: Option<Reconciler>,
     version: String,
     filter: Option<BeatFilter>,
 }
@@ -78,6 +83,8 @@ impl Workers {
             queues: Vec::new(),
             handlers: BTreeMap::new(),
             any: None,
+            reconcilers: BTreeMap::new(),
+            any_reconciler: None,
             version: String::new(),
             filter: None,
         }
@@ -108,6 +115,50 @@ impl Workers {
         self
     }
 
+    /// Asks this what became of a delivery of `kind` whose outcome is unknown, for jobs whose policy is
+    /// [`OnUnknown::Reconcile`](crate::OnUnknown::Reconcile). An error or a panic means that it is
+    /// still unknown. A kind that has none here leaves such jobs waiting, see
+    /// [`RunningWorkers::unreconciled`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// use redrive::{Completion, Failure, Reconciled, Workers};
+    /// # fn charge(_: Option<&str>) -> Result<String, &'static str> { Ok(String::new()) }
+    /// # fn look_up(_: Option<&str>) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    ///
+    /// let workers = Workers::new(&jobs)
+    ///     .queue("charges", 8)
+    ///     .handle("charge", |job| match charge(job.key()) {
+    ///         Ok(receipt) => Ok(Completion::new().result(receipt)),
+    ///         Err(lost) => Err(Failure::ambiguous(lost)),
+    ///     })
+    ///     .reconcile("charge", |unknown| {
+    ///         Ok(match look_up(unknown.key())? {
+    ///             Some(receipt) => Reconciled::happened(receipt),
+    ///             None => Reconciled::DidNotHappen,
+    ///         })
+    ///     });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reconcile(
+        mut self,
+        kind: impl Into<String>,
+        reconciler: impl Fn(&Unknown) -> Result<Reconciled, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.reconcilers.insert(kind.into(), Arc::new(reconciler));
+        self
+    }
+
+    /// Asks this for every kind that has no reconciler of its own.
+    pub fn reconcile_any(
+        mut self,
+        reconciler: impl Fn(&Unknown) -> Result<Reconciled, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        self.any_reconciler = Some(Arc::new(reconciler));
+        self
+    }
+
     /// The version of the handlers; kept with jobs that die under them. Cut to 64 bytes.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
@@ -129,18 +180,21 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// [`WorkersError`]: no queue, no handler, a bad name, zero or too many threads, or the system
+    /// [`WorkersError`]: no queue, neither handler nor reconciler, a bad name, zero or too many threads, or the system
     /// gives no thread. Nothing runs then.
     pub fn start(self) -> Result<RunningWorkers, WorkersError> {
         self.check()?;
         let kinds: Vec<String> = self.handlers.keys().cloned().collect();
-        let every_kind = self.any.is_some();
+        let reconciled: Vec<String> = self.reconcilers.keys().cloned().collect();
+        let (every_kind, every_unknown) = (self.any.is_some(), self.any_reconciler.is_some());
         let threads: usize = self.queues.iter().map(|(_, threads)| threads).sum();
         let shared = Arc::new(Shared {
             heart: Heart::new(self.jobs.clone(), self.filter),
             jobs: self.jobs,
             handlers: self.handlers,
             any: self.any,
+            reconcilers: self.reconcilers,
+            any_reconciler: self.any_reconciler,
             stop: StopFlag::default(),
             active: AtomicU64::new(u64::try_from(threads).unwrap_or(u64::MAX)),
             ended: Signal::new(),
@@ -162,6 +216,11 @@ impl Workers {
                 if !every_kind {
                     request = request.kinds(&kinds);
                 }
+                request = if every_unknown {
+                    request.reconciles_any()
+                } else {
+                    request.reconciles(&reconciled)
+                };
                 let slot = Arc::clone(&shared);
                 // On a failure `running` is dropped, which stops those that have started.
                 running.slots.push(spawn("redrive-worker", move || slot.run(&request))?);
@@ -175,10 +234,12 @@ impl Workers {
         if self.queues.is_empty() {
             return Err(WorkersError::NoQueue);
         }
-        if self.handlers.is_empty() && self.any.is_none() {
+        let handles = !self.handlers.is_empty() || self.any.is_some();
+        let reconciles = !self.reconcilers.is_empty() || self.any_reconciler.is_some();
+        if !handles && !reconciles {
             return Err(WorkersError::NoHandler);
         }
-        for kind in self.handlers.keys() {
+        for kind in self.handlers.keys().chain(self.reconcilers.keys()) {
             check_name(kind).map_err(bad("kind"))?;
         }
         for (queue, threads) in &self.queues {
@@ -226,8 +287,12 @@ pub struct WorkersReport {
     pub completed: u64,
     /// Deliveries that failed.
     pub failed: u64,
-    /// Of those, the ones whose handler panicked.
+    /// Handlers and reconcilers that panicked.
     pub panicked: u64,
+    /// Reconciliations that found out what had happened.
+    pub reconciled: u64,
+    /// Reconciliations that did not.
+    pub still_unknown: u64,
     /// Deliveries whose outcome was refused because their lease had ended.
     pub stale: u64,
     /// Heartbeats that failed and were tried again.
@@ -255,6 +320,8 @@ impl RunningWorkers {
             completed: tally.completed.load(Ordering::Relaxed),
             failed: tally.failed.load(Ordering::Relaxed),
             panicked: tally.panicked.load(Ordering::Relaxed),
+            reconciled: tally.reconciled.load(Ordering::Relaxed),
+            still_unknown: tally.still_unknown.load(Ordering::Relaxed),
             stale: tally.stale.load(Ordering::Relaxed),
             heartbeat_errors: self.shared.heart.errors(),
             stuck: self.shared.heart.stuck(),
@@ -268,21 +335,45 @@ impl RunningWorkers {
     ///
     /// [`StorageError`] when the counters cannot be read.
     pub fn unknown_kinds(&self) -> Result<BTreeMap<String, u64>, StorageError> {
-        let mut unknown = BTreeMap::new();
-        if self.shared.any.is_some() {
-            return Ok(unknown);
-        }
+        let shared = &self.shared;
+        self.waiting(|kind, counts| {
+            let handled = shared.any.is_some() || shared.handlers.contains_key(kind);
+            let waiting = counts.ready + counts.delayed;
+            if handled { 0 } else { waiting.saturating_sub(counts.unreconciled()) }
+        })
+    }
+
+    /// Jobs that wait in the served queues for a reconciler that is not here, by kind: the outcome of a
+    /// delivery is unknown, their policy says to ask first, and there is nobody to ask (P8).
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError`] when the counters cannot be read.
+    pub fn unreconciled(&self) -> Result<BTreeMap<String, u64>, StorageError> {
+        let shared = &self.shared;
+        self.waiting(|kind, counts| {
+            let known = shared.any_reconciler.is_some() || shared.reconcilers.contains_key(kind);
+            if known { 0 } else { counts.unreconciled() }
+        })
+    }
+
+    /// What `count` finds in the served queues, by kind.
+    fn waiting(
+        &self,
+        count: impl Fn(&str, &Counts) -> u64,
+    ) -> Result<BTreeMap<String, u64>, StorageError> {
+        let mut found = BTreeMap::new();
         let stats = self.shared.jobs.stats()?;
         for queue in &self.queues {
             let kinds = stats.queues.get(queue).map(|queue| &queue.kinds);
             for (kind, counts) in kinds.into_iter().flatten() {
-                let waiting = counts.ready + counts.delayed + counts.blocked;
-                if waiting > 0 && !self.shared.handlers.contains_key(kind) {
-                    *unknown.entry(kind.clone()).or_default() += waiting;
+                let waiting = count(kind, counts);
+                if waiting > 0 {
+                    *found.entry(kind.clone()).or_default() += waiting;
                 }
             }
         }
-        Ok(unknown)
+        Ok(found)
     }
 
     /// Stops claiming. Handlers that run go on; [`shutdown`](Self::shutdown) waits for them.

@@ -8,7 +8,7 @@ use crate::domain::counter::{Flow, Gauge};
 use crate::domain::effort::effort;
 use crate::domain::event::Event;
 use crate::domain::id::{Class, JobId};
-use crate::domain::job::{Job, Lane, State};
+use crate::domain::job::{Job, State};
 use crate::domain::order::holds;
 use crate::domain::policy::JobPolicy;
 use crate::domain::schedule::mix;
@@ -21,7 +21,7 @@ use crate::store::job::Held;
 use crate::store::rows::WriteRows;
 use crate::store::tables::TableId;
 use crate::store::{history, job as job_store, meta, tombstone};
-use crate::writer::core::Core;
+use crate::writer::core::{Core, SUSPECTS_IN_FLIGHT};
 use crate::writer::reply::Reply;
 use crate::writer::sweep::SLICE;
 use crate::writer::timeline::Reading;
@@ -220,11 +220,12 @@ impl<'b, 't> Batch<'b, 't> {
     }
 
     fn moved(&mut self, class: Class, from: Option<Gauge>, to: Option<Gauge>) {
-        let suspect = Some(Gauge::leased(Lane::Suspect));
-        if from != to && from == suspect {
+        let suspect =
+            |gauge: Option<Gauge>| gauge.is_some_and(|gauge| SUSPECTS_IN_FLIGHT.contains(&gauge));
+        if from != to && suspect(from) {
             self.core.suspects = self.core.suspects.saturating_sub(1);
         }
-        if from != to && to == suspect {
+        if from != to && suspect(to) {
             self.core.suspects += 1;
         }
         self.core.books.shift(class, from, to);

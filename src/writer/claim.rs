@@ -15,7 +15,7 @@ use crate::store::job::{self as job_store, Held};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::writer::batch::Batch;
-use crate::writer::command::{Along, Claim, Claimed, Request};
+use crate::writer::command::{Along, Claim, Claimed, Reconciles, Request};
 use crate::writer::heads::{Heads, Taken};
 
 /// Where a job stands that is to be leased.
@@ -90,7 +90,7 @@ impl Batch<'_, '_> {
             return Ok(Vec::new());
         };
         let mut haul = Haul::default();
-        let mut heads = Heads::new(self, self.classes(queue, request), request.jobs_max);
+        let mut heads = Heads::new(self.lanes(queue, request), request.jobs_max);
         let mut mended = false;
         while haul.has_room(request) {
             let Some(head) = self.best(queue, &mut heads)? else { break };
@@ -119,40 +119,64 @@ impl Batch<'_, '_> {
         Ok(haul.jobs)
     }
 
-    /// The classes to choose from, each once, however often its kind was named.
-    fn classes(&self, queue: QueueId, request: &Request) -> BTreeSet<Class> {
+    /// The lanes to choose from, each once, however often its kind was named: those of handlers for
+    /// the kinds asked for, those of reconcilers for the kinds that can be reconciled. Lanes whose gauge
+    /// is 0 are not among them, nor are classes that are paused or held, so that a claim costs nothing
+    /// for kinds that have nothing for it.
+    fn lanes(&self, queue: QueueId, request: &Request) -> BTreeSet<(Class, Lane)> {
         let registry = &self.core.registry;
-        match &request.kinds {
+        let named = |kinds: &[String]| -> BTreeSet<Class> {
+            let ids = kinds.iter().filter_map(|kind| registry.kind_id(kind));
+            ids.map(|kind| Class { queue, kind }).collect()
+        };
+        let handled = match &request.kinds {
             None => registry.classes(queue).collect(),
-            Some(kinds) => kinds
-                .iter()
-                .filter_map(|kind| registry.kind_id(kind))
-                .map(|kind| Class { queue, kind })
-                .collect(),
+            Some(kinds) => named(kinds),
+        };
+        let reconciled = match &request.reconciles {
+            Reconciles::Any => registry.classes(queue).collect(),
+            Reconciles::Kinds(kinds) => named(kinds),
+        };
+        let waiting = |class, lane| {
+            self.core.books.gauge(class, Gauge::ready(lane)) > 0 && !self.core.pauses.stop(class)
+        };
+        let mut lanes = BTreeSet::new();
+        for lane in Lane::ALL {
+            let classes = if lane.is_reconcile() { &reconciled } else { &handled };
+            let classes = classes.iter().filter(|&&class| waiting(class, lane));
+            lanes.extend(classes.map(|&class| (class, lane)));
         }
+        lanes
     }
 
     /// The job to go next: highest priority, then longest in line, among the heads of all lanes;
-    /// a retry only within its share, a suspect only when no other is in flight (P12).
+    /// a retry or a reconciliation only within its share, a suspect only when no other is in flight
+    /// (P12).
     fn best(&self, queue: QueueId, heads: &mut Heads) -> Result<Option<Taken>, StorageError> {
         let fresh = heads.peek(self, Lane::Fresh)?;
-        let mut retry = heads.peek(self, Lane::Retry)?;
-        let suspect = if self.core.suspects == 0 { heads.peek(self, Lane::Suspect)? } else { None };
-        if fresh.is_some() && retry.is_some() && !self.retry_allowed(queue)? {
-            retry = None;
+        let mut again = [heads.peek(self, Lane::Retry)?, heads.peek(self, Lane::Reconcile)?];
+        let mut suspects = [None, None];
+        if self.core.suspects == 0 {
+            suspects =
+                [heads.peek(self, Lane::Suspect)?, heads.peek(self, Lane::SuspectReconcile)?];
         }
-        let best = [suspect, retry, fresh].into_iter().flatten().min();
+        if fresh.is_some() && again != [None, None] && !self.retry_allowed(queue)? {
+            again = [None, None];
+        }
+        let best = [fresh].into_iter().chain(again).chain(suspects).flatten().min();
         Ok(best.and_then(|place| heads.take(place)))
     }
 
     fn retry_allowed(&self, queue: QueueId) -> Result<bool, StorageError> {
         let registry = &self.core.registry;
-        let leased = |lane| -> u64 {
-            let gauge = Gauge::leased(lane);
-            registry.classes(queue).map(|class| self.core.books.gauge(class, gauge)).sum()
+        let leased = |lanes: &[Lane]| -> u64 {
+            let gauges = || lanes.iter().map(|&lane| Gauge::leased(lane));
+            let books = &self.core.books;
+            let held = |class| gauges().map(move |gauge| books.gauge(class, gauge));
+            registry.classes(queue).flat_map(held).sum()
         };
-        let retries = leased(Lane::Retry);
-        let leases = retries + leased(Lane::Fresh) + leased(Lane::Suspect);
+        let retries = leased(&[Lane::Retry, Lane::Reconcile]);
+        let leases = leased(&Lane::ALL);
         Ok(registry.queue(queue)?.0.retry_allowed(retries, leases))
     }
 
@@ -266,7 +290,8 @@ impl Batch<'_, '_> {
             enqueued_at: before.enqueued_at,
             lease_ms: policy.lease_ms,
             deadline_ms: policy.deadline_ms,
-            unknown: before.unknown,
+            unknown: before.unknown.clone(),
+            reconciles: before.cycle.reconciles,
         })
     }
 }

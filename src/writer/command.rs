@@ -17,6 +17,7 @@ use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
+use crate::domain::unknown::UnknownOutcome;
 use crate::error::{
     AmendError, CancelError, ClaimError, CohortError, EnqueueError, PauseError, QueueError,
     RedriveError, SettleError, StorageError,
@@ -80,7 +81,7 @@ impl Command {
                 How::Complete { result, effects } => {
                     result.as_ref().map_or(0, |result| result.0.len()) + effects.bytes()
                 }
-                How::Fail(_) | How::Snooze(_) | How::Release(_) => 0,
+                How::Fail(_) | How::DidNotHappen | How::Snooze(_) | How::Release(_) => 0,
             },
             Self::Amend { amend, .. } => amend.payload.0.len(),
             Self::Mark(mark) => mark.marking.output.0.len() + mark.marking.effects.bytes(),
@@ -182,6 +183,7 @@ pub(crate) struct Request {
     pub(crate) queue: String,
     /// `None` takes any kind.
     pub(crate) kinds: Option<Vec<String>>,
+    pub(crate) reconciles: Reconciles,
     pub(crate) jobs_max: usize,
     /// No more once their payloads reach this.
     pub(crate) bytes_max: usize,
@@ -202,6 +204,13 @@ pub(crate) enum Along {
     Nothing,
     /// Those that wait behind it, in their order: a batch.
     Followers,
+}
+
+/// The kinds that a claim has a reconciler for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reconciles {
+    Kinds(Vec<String>),
+    Any,
 }
 
 /// Tells a waiting claim to give up.
@@ -232,7 +241,8 @@ pub(crate) struct Claimed {
     pub(crate) enqueued_at: Timestamp,
     pub(crate) lease_ms: u64,
     pub(crate) deadline_ms: Option<u64>,
-    pub(crate) unknown: bool,
+    pub(crate) unknown: Option<UnknownOutcome>,
+    pub(crate) reconciles: u32,
 }
 
 pub(crate) struct Settle {
@@ -247,6 +257,7 @@ pub(crate) struct Settle {
 pub(crate) enum How {
     Complete { result: Option<Blob>, effects: WriteSet },
     Fail(Failure),
+    DidNotHappen,
     Snooze(Start),
     Release(Work),
 }

@@ -21,6 +21,10 @@ use crate::writer::leases::Leases;
 use crate::writer::pause::Pauses;
 use crate::writer::registry::Registry;
 
+/// Where suspects in flight are counted: with a handler, or with a reconciler.
+pub(super) const SUSPECTS_IN_FLIGHT: [Gauge; 2] =
+    [Gauge::leased(Lane::Suspect), Gauge::leased(Lane::SuspectReconcile)];
+
 pub(super) struct Core {
     pub(super) meta: Meta,
     pub(super) registry: Registry,
@@ -51,8 +55,9 @@ impl Core {
         let books = Books::load(rows)?;
         let registry =
             Registry::load(rows, counter::all(rows)?.into_iter().map(|(class, _)| class))?;
-        let suspects =
-            books.classes().map(|class| books.gauge(class, Gauge::leased(Lane::Suspect))).sum();
+        let held = |class| SUSPECTS_IN_FLIGHT.iter().map(move |&gauge| (class, gauge));
+        let held = books.classes().flat_map(held);
+        let suspects = held.map(|(class, gauge)| books.gauge(class, gauge)).sum();
         Ok(Self {
             meta,
             registry,

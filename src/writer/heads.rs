@@ -58,22 +58,12 @@ struct Line {
 }
 
 impl Heads {
-    /// Lanes whose gauge is 0 are not looked at, nor are classes that are paused or held, so that a
-    /// claim costs nothing for kinds that have nothing for it.
-    pub(super) fn new(
-        batch: &Batch<'_, '_>,
-        classes: impl IntoIterator<Item = Class>,
-        jobs_max: usize,
-    ) -> Self {
-        let mut lines = Vec::new();
-        for class in classes.into_iter().filter(|&class| !batch.core.pauses.stop(class)) {
-            for lane in Lane::ALL {
-                if batch.core.books.gauge(class, Gauge::ready(lane)) > 0 {
-                    let from = Some(key::ready_lane(class, lane.number()));
-                    lines.push(Line { class, lane, ahead: VecDeque::new(), from });
-                }
-            }
-        }
+    pub(super) fn new(lanes: impl IntoIterator<Item = (Class, Lane)>, jobs_max: usize) -> Self {
+        let line = |(class, lane): (Class, Lane)| {
+            let from = Some(key::ready_lane(class, lane.number()));
+            Line { class, lane, ahead: VecDeque::new(), from }
+        };
+        let lines = lanes.into_iter().map(line).collect();
         Self { lines, read_ahead: jobs_max.min(READ_AHEAD) }
     }
 

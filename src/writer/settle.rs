@@ -19,11 +19,16 @@ impl Batch<'_, '_> {
         let now = self.time.now;
         let asks_hold = match &how {
             How::Fail(failure) if failure.holds().is_some() => Some(failure.clone()),
-            How::Complete { .. } | How::Fail(_) | How::Snooze(_) | How::Release(_) => None,
+            How::Complete { .. }
+            | How::Fail(_)
+            | How::DidNotHappen
+            | How::Snooze(_)
+            | How::Release(_) => None,
         };
         let (event, effects) = match how {
             How::Complete { result, effects } => (Event::Complete { token, result }, effects),
             How::Fail(failure) => (Event::Fail { token, failure }, WriteSet::default()),
+            How::DidNotHappen => (Event::DidNotHappen { token }, WriteSet::default()),
             How::Snooze(start) => {
                 (Event::Snooze { token, until: start.from(now) }, WriteSet::default())
             }

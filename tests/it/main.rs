@@ -26,4 +26,5 @@ mod report;
 mod steps;
 mod support;
 mod tidy;
+mod unknown;
 mod verify;

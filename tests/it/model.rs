@@ -74,13 +74,13 @@ fn leases_end_when_they_should_after_a_jump_of_the_clock() {
         order: None,
         bad: false,
     };
-    for rules in 0..6 {
+    for rules in 0..8 {
         for jump in [1_000, 1_001, 5_000, 60_000] {
             for beat in [false, true] {
                 let mut ops = vec![
                     Op::Enqueue(item(rules)),
                     Op::Enqueue(item(rules)),
-                    Op::Claim { queue: 0, kinds: 0, jobs: 2, followers: false },
+                    Op::Claim { queue: 0, kinds: 0, reconciles: 0, jobs: 2, followers: false },
                     Op::Advance { ms: 5 },
                     Op::Heartbeat { lease: 0 },
                     Op::JumpForward { ms: jump },

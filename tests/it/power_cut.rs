@@ -17,10 +17,11 @@ use crate::support::{Random, seed};
 const FLUSH_EVERY_MS: u64 = 1_000;
 
 /// About a hundred steps, always the same ones: the first sequence of chance in which everything happens
-/// that a cut could come between, and then a cohort.
+/// that a cut could come between, then a cohort, then outcomes that nobody knows.
 fn script() -> Vec<Op> {
     let mut ops = (0..).map(steps).find(|ops| is_telling(ops)).expect("there is one");
     ops.extend(cohort());
+    ops.extend(doubt());
     ops
 }
 
@@ -50,8 +51,8 @@ fn is_telling(ops: &[Op]) -> bool {
     count(effects) > 1 && count(marked) > 1 && count(ordered) > 3 && count(batches) > 2
 }
 
-/// Four jobs die and go back as a cohort: one is done, one dies again, and is discarded; one is amended.
-fn cohort() -> Vec<Op> {
+/// Four jobs that are ahead of all others, and a claim for them.
+fn four(rules: usize) -> (Op, impl Fn(usize) -> Op) {
     let item = Item {
         queue: 1,
         kind: 2,
@@ -59,14 +60,33 @@ fn cohort() -> Vec<Op> {
         payload: 0,
         priority: 255,
         when: When::Now,
-        rules: Some(0),
+        rules: Some(rules),
         order: None,
         bad: false,
     };
+    let claim = |jobs| Op::Claim { queue: 1, kinds: 4, reconciles: 4, jobs, followers: false };
+    (Op::EnqueueMany { items: vec![item; 4], all_or_nothing: true }, claim)
+}
+
+/// Outcomes become unknown and are reconciled: one happened, one did not, one stays unknown, and the
+/// lease of one ends.
+fn doubt() -> Vec<Op> {
+    let (enqueue, claim) = four(6);
+    let lost = Op::Fail { lease: 0, class: FailureClass::Ambiguous, retry_after_ms: None, text: 0 };
+    let mut ops = vec![Op::Reopen, enqueue, claim(4)];
+    ops.extend(vec![lost; 3]);
+    ops.extend([Op::Advance { ms: 1_000 }, claim(4)]);
+    ops.extend([0, 1, 2].map(|answer| Op::Reconcile { lease: 0, answer }));
+    ops.extend([claim(2), Op::Complete { lease: 0, result: None }]);
+    ops
+}
+
+/// Four jobs die and go back as a cohort: one is done, one dies again, and is discarded; one is amended.
+fn cohort() -> Vec<Op> {
+    let (enqueue, claim) = four(0);
     let resume = |queue, kind| Op::Resume { scope: Pausing { redrive: false, queue, kind } };
     let go_on = Pausing { redrive: true, queue: 1, kind: None };
     let go_on_class = Pausing { redrive: true, queue: 1, kind: Some(2) };
-    let claim = |jobs| Op::Claim { queue: 1, kinds: 4, jobs, followers: false };
     let fail = Op::Fail { lease: 0, class: FailureClass::Permanent, retry_after_ms: None, text: 1 };
     let complete = Op::Complete { lease: 0, result: None };
     let brakes = Brakes {
@@ -90,7 +110,7 @@ fn cohort() -> Vec<Op> {
         resume(1, Some(2)),
         Op::Resume { scope: go_on },
         Op::Resume { scope: go_on_class },
-        Op::EnqueueMany { items: vec![item; 4], all_or_nothing: true },
+        enqueue,
         claim(4),
     ];
     ops.extend(vec![fail.clone(); 4]);

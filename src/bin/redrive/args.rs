@@ -15,8 +15,9 @@ use crate::report::ReportArgs;
 const EXIT_HELP: &str = "\
 Exit status:
     0  all is well
-    1  the command ran and has bad news: a job died in this run (work), a line was refused
-       (enqueue), the books do not balance (verify, report), or paused jobs are left (work)
+    1  the command ran and has bad news: a job died in this run, waits for --reconcile, or is of a
+       paused kind and left (work), a line was refused (enqueue), the books do not balance (verify,
+       report)
     2  the command line cannot be used
     3  the file is open in another process
     4  there is no such file, queue, job or cohort
@@ -53,6 +54,16 @@ The command:
   becomes the message of a failure. What a delivery that is repeated has printed appears again. The
   job ends with the command: what processes it leaves behind print is read for one more second.
 
+Unknown outcomes:
+  A job that was enqueued with --on-unknown reconcile and whose outcome nobody knows (a timeout, a
+  lease that ran out, a crash, a command that was given back) is not run again before --reconcile has
+  found out. Its COMMAND is split at white space and runs as the other one does, `{}` and standard
+  input included. Its exit status: 0 it happened, the job is done and its standard output is the
+  result; 66 (--not-happened-code) it did not happen, the job is run again; any other, a signal, or
+  the --timeout: still unknown, it is asked again later (10 times, 5 s to 15 min apart, then the job is
+  dead). Its environment has REDRIVE_UNKNOWN_CODE, REDRIVE_UNKNOWN_DELIVERY and
+  REDRIVE_UNKNOWN_SINCE (milliseconds since 1970) too. Without --reconcile such jobs wait.
+
 Signals:
   The first SIGINT (Ctrl-C), SIGTERM or SIGHUP drains: nothing new is started, what runs may finish. The
   second gives back: commands get SIGTERM, two seconds later SIGKILL, and their jobs return to the
@@ -60,8 +71,8 @@ Signals:
   Killed by SIGKILL and started again, it goes on where it was; a command that was running then may
   still run, and its job is delivered again with REDRIVE_OUTCOME_UNKNOWN=1.
 
-Exit status: 0 drained, and nothing died in this run; 1 a job died in this run; others as in
-`redrive --help`.";
+Exit status: 0 drained, and nothing died in this run; 1 a job died in this run, or waits for a
+--reconcile that was not given; others as in `redrive --help`.";
 
 /// A durable xargs and a job queue's operator, on one crash-safe file.
 #[derive(Debug, Parser)]
@@ -168,7 +179,8 @@ pub(crate) struct PolicyArgs {
     /// The longest wait before a retry.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     retry_wait_max: Duration,
-    /// After an outcome that nobody knows (timeout, crash): deliver again, or lay aside as dead.
+    /// After an outcome that nobody knows (timeout, crash): deliver again, lay aside as dead, or ask
+    /// first what happened (work --reconcile).
     #[arg(long, value_name = "CHOICE", value_enum, default_value_t = Unknown::Retry)]
     on_unknown: Unknown,
     /// How long a worker that is not heard of keeps a job: 10ms to 7days.
@@ -184,6 +196,7 @@ pub(crate) struct PolicyArgs {
 enum Unknown {
     Retry,
     Quarantine,
+    Reconcile,
 }
 
 impl PolicyArgs {
@@ -193,6 +206,7 @@ impl PolicyArgs {
             .on_unknown(match self.on_unknown {
                 Unknown::Retry => OnUnknown::Retry,
                 Unknown::Quarantine => OnUnknown::Quarantine,
+                Unknown::Reconcile => OnUnknown::Reconcile,
             })
             .lease(self.lease)
             .keep_finished(self.keep)
@@ -225,6 +239,18 @@ pub(crate) struct WorkArgs {
     /// unknown.
     #[arg(long, value_name = "TIME", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
+    /// Asks this command what became of a job whose outcome is unknown, see below.
+    #[arg(long, value_name = "COMMAND", value_parser = words)]
+    pub(crate) reconcile: Option<Words>,
+    /// The exit status by which --reconcile says that it did not happen.
+    #[arg(
+        long,
+        value_name = "STATUS",
+        default_value_t = 66,
+        requires = "reconcile",
+        value_parser = clap::value_parser!(i32).range(1..=255)
+    )]
+    pub(crate) not_happened_code: i32,
     /// Exit statuses that are permanent failures.
     #[arg(
         long,
@@ -295,6 +321,15 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     };
     Err(bad.to_string())
+}
+
+/// A command as one text.
+#[derive(Clone, Debug)]
+pub(crate) struct Words(pub(crate) Vec<OsString>);
+
+fn words(text: &str) -> Result<Words, String> {
+    let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+    if words.is_empty() { Err("name a command".to_owned()) } else { Ok(Words(words)) }
 }
 
 fn threads(text: &str) -> Result<usize, String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
-use redrive::{Clock, Completion, Delivery, Failure};
+use redrive::{Clock, Completion, Delivery, Failure, Token};
 
 use crate::capture::{Capture, Captured};
 use crate::children::Ended;
@@ -33,6 +33,9 @@ pub(crate) struct Runner {
     pub(crate) control: Arc<Control>,
     /// The program and its arguments.
     pub(crate) words: Vec<OsString>,
+    /// What is asked about unknown outcomes.
+    pub(crate) reconcile: Option<Vec<OsString>>,
+    pub(crate) not_happened_code: i32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) permanent_codes: Vec<i32>,
     pub(crate) throttled_codes: Vec<i32>,
@@ -41,10 +44,22 @@ pub(crate) struct Runner {
     pub(crate) passing: Mutex<()>,
 }
 
+/// What a command is run for.
+#[derive(Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) token: Token,
+    pub(crate) queue: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) payload: &'a [u8],
+    /// More of its environment.
+    pub(crate) more: Vec<(&'static str, String)>,
+}
+
 /// What a command left behind.
-struct Remains {
-    exit: Exit,
-    ended: Option<Ended>,
+pub(crate) struct Remains {
+    pub(crate) exit: Exit,
+    pub(crate) ended: Option<Ended>,
     stdout: Option<Captured>,
     stderr: Option<Captured>,
 }
@@ -52,28 +67,21 @@ struct Remains {
 impl Runner {
     /// Runs the command for a job, to its end.
     pub(crate) fn deliver(&self, job: &Delivery) -> Result<Completion, Failure> {
-        if self.control.is_over() {
-            return Ok(self.give_back(Completion::give_back_unstarted()));
-        }
-        let (mut command, payload_inside) = self.command(job)?;
-        let child = loop {
-            match command.spawn() {
-                Ok(child) => break child,
-                // Not the job's fault: it keeps its lease until others have ended.
-                Err(error) if is_shortage(&error) => {
-                    if self.control.wait_for_room() {
-                        return Ok(self.give_back(Completion::give_back_unstarted()));
-                    }
-                }
-                Err(error) => return self.not_started(&error),
-            }
+        let task = Task {
+            token: job.token(),
+            queue: job.queue(),
+            kind: job.kind(),
+            key: job.key(),
+            payload: job.payload(),
+            more: vec![
+                ("REDRIVE_ATTEMPT", job.attempt().to_string()),
+                ("REDRIVE_OUTCOME_UNKNOWN", u8::from(job.outcome_unknown()).to_string()),
+            ],
         };
-        let input = if payload_inside { &[] } else { job.payload() };
-        let mut remains = self
-            .attend(job, child, input)
-            // It was running: it may have done its work.
-            .map_err(|error| Failure::ambiguous("not_attended").message(error.to_string()))?;
-        self.pass_on(job, &mut remains);
+        let mut remains = match self.execute(&self.words, &task)? {
+            Ok(remains) => remains,
+            Err(given_back) => return Ok(given_back),
+        };
         let message = remains.message();
         match (remains.exit, remains.ended) {
             (Exit::Status(0), _) => Ok(Completion::new().result(remains.result())),
@@ -97,44 +105,42 @@ impl Runner {
         }
     }
 
-    /// The command for a job, and whether the payload is in its arguments.
-    fn command(&self, job: &Delivery) -> Result<(Command, bool), Failure> {
-        let mut payload_inside = false;
-        let mut words = Vec::with_capacity(self.words.len());
-        for word in &self.words {
-            let filled = fill(word, job.payload())
-                .map_err(|why| Failure::permanent("bad_argument").message(why))?;
-            payload_inside |= filled.is_some();
-            words.push(filled.unwrap_or_else(|| word.clone()));
+    /// Runs a command and passes on what it prints; `Err` within when the job is to be given back.
+    pub(crate) fn execute(
+        &self,
+        words: &[OsString],
+        job: &Task<'_>,
+    ) -> Result<Result<Remains, Completion>, Failure> {
+        if self.control.is_over() {
+            return Ok(Err(self.give_back(Completion::give_back_unstarted())));
         }
-        let mut words = words.into_iter();
-        let mut command = Command::new(words.next().unwrap_or_default());
-        let unknown = if job.outcome_unknown() { "1" } else { "0" };
-        command
-            .args(words)
-            .env("REDRIVE_JOB_ID", job.id().to_string())
-            .env("REDRIVE_QUEUE", job.queue())
-            .env("REDRIVE_KIND", job.kind())
-            .env("REDRIVE_DELIVERY", job.delivery().to_string())
-            .env("REDRIVE_ATTEMPT", job.attempt().to_string())
-            .env("REDRIVE_OUTCOME_UNKNOWN", unknown)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        match job.key() {
-            Some(key) => command.env("REDRIVE_KEY", key),
-            // Not that of a job that started this program.
-            None => command.env_remove("REDRIVE_KEY"),
+        let (mut command, payload_inside) = command(words, job)?;
+        let child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                // Not the job's fault: it keeps its lease until others have ended.
+                Err(error) if is_shortage(&error) => {
+                    if self.control.wait_for_room() {
+                        return Ok(Err(self.give_back(Completion::give_back_unstarted())));
+                    }
+                }
+                Err(error) => return self.not_started(words, &error).map(Err),
+            }
         };
-        command.stdin(if payload_inside { Stdio::null() } else { Stdio::piped() });
-        process::isolate(&mut command);
-        Ok((command, payload_inside))
+        let input = if payload_inside { &[] } else { job.payload };
+        let mut remains = self
+            .attend(job, child, input)
+            // It was running: it may have done its work.
+            .map_err(|error| Failure::ambiguous("not_attended").message(error.to_string()))?;
+        self.pass_on(job, &mut remains);
+        Ok(Ok(remains))
     }
 
     /// The system started no process: is that this job's fault, everybody's, or nobody's?
-    fn not_started(&self, error: &io::Error) -> Result<Completion, Failure> {
+    fn not_started(&self, words: &[OsString], error: &io::Error) -> Result<Completion, Failure> {
         /// `ENOEXEC`: the file is neither a program nor a script.
         const NO_EXEC: i32 = 8;
-        let program = self.words.first().map(OsString::as_os_str);
+        let program = words.first().map(OsString::as_os_str);
         let program = program.unwrap_or_default();
         let kind = error.kind();
         let status = if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
@@ -159,10 +165,10 @@ impl Runner {
     }
 
     /// Feeds the child, collects what it prints, waits for its end.
-    fn attend(&self, job: &Delivery, mut child: Child, input: &[u8]) -> io::Result<Remains> {
+    fn attend(&self, job: &Task<'_>, mut child: Child, input: &[u8]) -> io::Result<Remains> {
         let now_ms = self.control.clock.monotonic_ms();
         let deadline_ms = self.timeout.map(|timeout| now_ms.saturating_add(whole_ms(timeout)));
-        let watch = self.control.children.add(job.token(), &child, deadline_ms);
+        let watch = self.control.children.add(job.token, &child, deadline_ms);
         if deadline_ms.is_some() {
             self.control.changed.raise();
         }
@@ -171,7 +177,7 @@ impl Runner {
             watch.end(Force::Kill);
         }
         let waited = watch.wait(&mut child);
-        let ended = self.control.children.remove(job.token());
+        let ended = self.control.children.remove(job.token);
         let status = child.wait()?;
         waited?;
         let (stdout, stderr) = collected?;
@@ -184,7 +190,7 @@ impl Runner {
     }
 
     /// Copies what the command printed to where it would have printed it without us.
-    fn pass_on(&self, job: &Delivery, remains: &mut Remains) {
+    fn pass_on(&self, job: &Task<'_>, remains: &mut Remains) {
         let _one_at_a_time = self.passing.lock();
         self.bar.suspend(|| {
             if let Some(stderr) = &mut remains.stderr {
@@ -195,7 +201,8 @@ impl Runner {
                 && let Err(error) = stdout.pass_on(&mut io::stdout().lock())
             {
                 if error.kind() != ErrorKind::BrokenPipe {
-                    let message = format!("cannot pass on the output of job {}: {error}", job.id());
+                    let message =
+                        format!("cannot pass on the output of job {}: {error}", job.token.job);
                     let _ = self.control.cannot_run.set(Trouble::new(Status::Io, message));
                 }
                 self.control.output_gone.store(true, Ordering::Release);
@@ -205,17 +212,48 @@ impl Runner {
             for error in captured.filter_map(Captured::spool_error) {
                 output::note(format_args!(
                     "redrive: the output of job {} is not whole: {error}",
-                    job.id()
+                    job.token.job
                 ));
             }
         });
     }
 
     /// Waits until nothing is claimed any more, so that what is given back stays there.
-    fn give_back(&self, job: Completion) -> Completion {
+    pub(crate) fn give_back(&self, job: Completion) -> Completion {
         self.control.hold();
         job
     }
+}
+
+/// The command for a job, and whether the payload is in its arguments.
+fn command(words: &[OsString], job: &Task<'_>) -> Result<(Command, bool), Failure> {
+    let mut payload_inside = false;
+    let mut filled_words = Vec::with_capacity(words.len());
+    for word in words {
+        let filled = fill(word, job.payload)
+            .map_err(|why| Failure::permanent("bad_argument").message(why))?;
+        payload_inside |= filled.is_some();
+        filled_words.push(filled.unwrap_or_else(|| word.clone()));
+    }
+    let mut words = filled_words.into_iter();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command
+        .args(words)
+        .env("REDRIVE_JOB_ID", job.token.job.to_string())
+        .env("REDRIVE_QUEUE", job.queue)
+        .env("REDRIVE_KIND", job.kind)
+        .env("REDRIVE_DELIVERY", job.token.delivery.to_string())
+        .envs(job.more.iter().map(|(name, value)| (name, value)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    match job.key {
+        Some(key) => command.env("REDRIVE_KEY", key),
+        // Not that of a job that started this program.
+        None => command.env_remove("REDRIVE_KEY"),
+    };
+    command.stdin(if payload_inside { Stdio::null() } else { Stdio::piped() });
+    process::isolate(&mut command);
+    Ok((command, payload_inside))
 }
 
 /// The system is out of something that it will have again: open files (24, 23), processes (11), memory
@@ -226,7 +264,7 @@ fn is_shortage(error: &io::Error) -> bool {
 
 impl Remains {
     /// The beginning of standard output, with a note where it was cut.
-    fn result(&self) -> Vec<u8> {
+    pub(crate) fn result(&self) -> Vec<u8> {
         let Some(stdout) = &self.stdout else {
             return Vec::new();
         };
@@ -240,7 +278,7 @@ impl Remains {
     }
 
     /// How it ended, and the end of standard error.
-    fn message(&mut self) -> String {
+    pub(crate) fn message(&mut self) -> String {
         let mut message = match (self.ended, self.exit) {
             (Some(Ended::Timeout), _) => "killed at the timeout".to_owned(),
             (Some(Ended::LeaseLost), _) => "killed because its lease was over".to_owned(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use redrive::{DeliveryEnd, HistoryEntry, HistoryEvent, JobInfo, Options, Redrive};
+use redrive::{DeliveryEnd, Finding, HistoryEntry, HistoryEvent, JobInfo, Options, Redrive};
 use serde_json::Value;
 
 use crate::args::JobArgs;
@@ -84,8 +84,16 @@ pub(crate) fn describe(
     if job.redrives > 0 {
         rows.push(field("redrives", &job.redrives.to_string()));
     }
-    if job.outcome_unknown {
-        rows.push(field("outcome", "unknown: an earlier delivery may have had its effect"));
+    if let Some(unknown) = &job.unknown {
+        let (delivery, since) = (unknown.delivery, output::time(unknown.since));
+        let of = format!("unknown since delivery {delivery}, {since} ({})", unknown.code);
+        rows.push(field("outcome", &of));
+        if let Some(reference) = &unknown.provider_ref {
+            rows.push(field("reference", reference));
+        }
+        if job.reconciles > 0 {
+            rows.push(field("reconciled", &format!("{} times, still unknown", job.reconciles)));
+        }
     }
     if let Some(due) = job.due {
         rows.push(field("due", &output::time(due)));
@@ -185,6 +193,15 @@ fn event(entry: &HistoryEntry) -> String {
                 }
                 DeliveryEnd::LeaseExpired { deadline_exceeded: false } => {
                     "the lease ran out, outcome unknown".to_owned()
+                }
+                DeliveryEnd::Reconciled { finding: Finding::Happened, .. } => {
+                    "reconciled: it happened".to_owned()
+                }
+                DeliveryEnd::Reconciled { finding: Finding::DidNotHappen, .. } => {
+                    "reconciled: it did not happen".to_owned()
+                }
+                DeliveryEnd::Reconciled { code, message, .. } => {
+                    format!("still unknown: {code} {}", output::one_line(message, 120))
                 }
                 DeliveryEnd::Crashed => "the process died, outcome unknown".to_owned(),
                 other => format!("{other:?}"),

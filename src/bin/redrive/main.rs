@@ -18,6 +18,7 @@ mod lines;
 mod output;
 mod pause;
 mod process;
+mod reconcile;
 mod report;
 mod stats;
 mod store;

@@ -22,6 +22,10 @@ pub(crate) fn run(file: &Path, args: &StatsArgs) -> Result<Status, Trouble> {
         rows.push(row("(all)", &stats.total));
         output::print(|out| {
             output::table(out, &rows)?;
+            let unreconciled = stats.total.unreconciled();
+            if unreconciled > 0 {
+                writeln!(out, "{unreconciled} wait until it is found out whether they happened")?;
+            }
             if stats.set_aside > 0 {
                 writeln!(out, "{} damaged rows were set aside", stats.set_aside)?;
             }

@@ -36,25 +36,33 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let set_aside_before = jobs.stats()?.set_aside.saturating_sub(jobs.recovered().set_aside);
     let control = Arc::new(Control::new());
     listen(&control)?;
-    let bar = bar(&before.counts);
+    let bar = bar(left(&before.counts, args.reconcile.is_some()));
     let program = args.command.first().map(PathBuf::from).unwrap_or_default();
-    let runner = Runner {
+    let runner = Arc::new(Runner {
         control: Arc::clone(&control),
         words: args.command,
+        reconcile: args.reconcile.map(|words| words.0),
+        not_happened_code: args.not_happened_code,
         timeout: args.timeout,
         permanent_codes: args.permanent_code,
         throttled_codes: args.throttled_code,
         bar: bar.clone(),
         passing: Mutex::new(()),
-    };
-    let running = Workers::new(&jobs)
+    });
+    let asks = runner.reconcile.is_some();
+    let asking = Arc::clone(&runner);
+    let mut workers = Workers::new(&jobs)
         .queue(&args.queue, args.jobs)
         .version(program.display().to_string())
-        .handle_any(move |job| runner.deliver(job))
-        .start()?;
+        .handle_any(move |job| runner.deliver(job));
+    if asks {
+        workers = workers.reconcile_any(move |unknown| asking.reconcile(unknown));
+    }
+    let running = workers.start()?;
     let shift = Shift {
         jobs: &jobs,
         queue: &args.queue,
+        asks,
         control: &control,
         running: &running,
         before: &before,
@@ -77,22 +85,45 @@ pub(crate) fn run(file: &Path, args: WorkArgs) -> Result<Status, Trouble> {
     let set_aside = stats.set_aside.saturating_sub(set_aside_before);
     let after = store::known_queue(&jobs, &args.queue)?;
     summarise(&before, &after, died);
-    let held_up = held_up(&after, &paused);
+    let unasked = if asks { 0 } else { after.counts.unreconciled() };
+    let held_up = held_up(&after, &paused, asks);
+    jobs.close()?;
+    let left_over = if args.until_empty { held_up } else { 0 };
+    outcome(&control, &News { died, unasked, held_up, left_over, set_aside })
+}
+
+/// What is wrong when all have stopped.
+struct News {
+    died: u64,
+    /// Jobs that wait until it is found out whether they happened, and nobody was here to ask.
+    unasked: u64,
+    /// Jobs of paused kinds, and how many of them should have been worked.
+    held_up: u64,
+    left_over: u64,
+    set_aside: u64,
+}
+
+fn outcome(control: &Control, news: &News) -> Result<Status, Trouble> {
+    let News { died, unasked, held_up, left_over, set_aside } = *news;
+    if unasked > 0 {
+        output::note(format_args!(
+            "redrive: {unasked} wait until --reconcile has found out whether they happened"
+        ));
+    }
     if held_up > 0 {
         output::note(format_args!("redrive: {held_up} jobs of paused kinds are left"));
     }
-    jobs.close()?;
+    if set_aside > 0 {
+        output::note(format_args!(
+            "redrive: {set_aside} damaged rows were set aside; see `redrive verify`"
+        ));
+    }
     if let Some(trouble) = control.cannot_run.get() {
         return Err(trouble.clone());
     }
     Ok(if control.is_giving_back() {
         Status::GivenBack
-    } else if set_aside > 0 {
-        output::note(format_args!(
-            "redrive: {set_aside} damaged rows were set aside; see `redrive verify`"
-        ));
-        Status::BadNews
-    } else if died > 0 || (args.until_empty && held_up > 0) {
+    } else if died + unasked + left_over + set_aside > 0 {
         Status::BadNews
     } else {
         Status::Done
@@ -117,6 +148,8 @@ fn listen(control: &Arc<Control>) -> Result<(), Trouble> {
 struct Shift<'a> {
     jobs: &'a Redrive,
     queue: &'a str,
+    /// There is somebody to ask about unknown outcomes.
+    asks: bool,
     control: &'a Control,
     running: &'a RunningWorkers,
     before: &'a QueueStats,
@@ -148,10 +181,9 @@ impl Shift<'_> {
             let look = until_empty && !draining;
             if look || !self.bar.is_hidden() {
                 let queue = store::known_queue(self.jobs, self.queue)?;
-                let now = &queue.counts;
-                self.show(now);
-                let stands = held_up(&queue, self.paused);
-                let empty = now.ready + now.leased + now.delayed_retry == stands;
+                self.show(&queue.counts);
+                let stands = held_up(&queue, self.paused, self.asks);
+                let empty = left(&queue.counts, self.asks) == stands;
                 if look && empty && !cohort::will_release(self.jobs, self.queue)? {
                     self.running.drain();
                     draining = true;
@@ -173,7 +205,7 @@ impl Shift<'_> {
     fn show(&self, now: &Counts) {
         let before = &self.before.counts;
         let finished = ended(now).saturating_sub(ended(before));
-        let left = now.ready + now.leased + now.delayed_retry;
+        let left = left(now, self.asks);
         self.bar.set_length(finished + left);
         self.bar.set_position(finished);
         self.bar.set_message(format!(
@@ -183,11 +215,17 @@ impl Shift<'_> {
     }
 }
 
-fn bar(counts: &Counts) -> ProgressBar {
+/// How many jobs there are to do now or after a retry's wait.
+fn left(counts: &Counts, asks: bool) -> u64 {
+    let left = counts.ready + counts.leased + counts.delayed_retry;
+    // Those that nobody here can ask about do not hold the others.
+    if asks { left + counts.delayed_reconcile } else { left.saturating_sub(counts.ready_reconcile) }
+}
+
+fn bar(left: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let left = counts.ready + counts.leased + counts.delayed_retry;
     let bar = ProgressBar::with_draw_target(Some(left), ProgressDrawTarget::stderr());
     match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}") {
         Ok(style) => bar.with_style(style),
@@ -196,9 +234,9 @@ fn bar(counts: &Counts) -> ProgressBar {
 }
 
 /// How many jobs would be worked if their kinds were not paused.
-fn held_up(queue: &QueueStats, paused: &BTreeSet<String>) -> u64 {
+fn held_up(queue: &QueueStats, paused: &BTreeSet<String>, asks: bool) -> u64 {
     let counts = paused.iter().filter_map(|kind| queue.kinds.get(kind));
-    counts.map(|counts| counts.ready + counts.delayed_retry).sum()
+    counts.map(|counts| left(counts, asks).saturating_sub(counts.leased)).sum()
 }
 
 /// How many jobs have died, ever.

@@ -8,6 +8,7 @@ use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
 use crate::domain::id::CohortId;
 use crate::domain::job::{Cycle, Dead, Job, Lane, Payload, State};
 use crate::domain::key::RequestHash;
+use crate::domain::unknown::lane_for;
 
 impl Next<'_> {
     /// Another payload for the same job: the key stays, and stands for the new request from here on.
@@ -26,7 +27,8 @@ impl Next<'_> {
     ///
     /// It goes to the end of the retry lane, so that a redrive never holds more than the retry share
     /// while fresh work waits, and keeps the order in which the cohort releases (O-26). What was
-    /// convicted of crashes goes on as a suspect: it runs alone among its like (P12).
+    /// convicted of crashes goes on as a suspect: it runs alone among its like (P12). A job whose outcome
+    /// nobody could find out is asked about anew, where its policy says so (P8).
     pub(super) fn redrive(mut self, dead: &Dead, cohort: CohortId, reason: String) -> Step {
         let death = Box::new(Death::of(dead, self.job.cycle.attempts));
         let event = HistoryEvent::Redriven { cohort, reason, death };
@@ -35,13 +37,14 @@ impl Next<'_> {
         self.job.redrives = self.job.redrives.saturating_add(1);
         self.job.cycle = Cycle::default();
         self.job.cohort = Some(cohort);
-        self.job.state = self.ready(match dead.class {
+        let lane = match dead.class {
             FailureClass::Crashed => Lane::Suspect,
             FailureClass::Permanent
             | FailureClass::Transient
             | FailureClass::Throttled
             | FailureClass::Ambiguous => Lane::Retry,
-        });
+        };
+        self.job.state = self.ready(lane_for(&self.job, self.context.policy, lane));
         self.step(vec![Flow::Redriven], Some(entry))
     }
 }

@@ -1,6 +1,8 @@
 //! The whole State x Event table as a text file that a reviewer reads, and the laws that every step
 //! keeps.
 
+mod doubt;
+
 use std::fmt::Write;
 
 use proptest::prelude::*;
@@ -14,13 +16,16 @@ use crate::domain::job::{Blocked, Cancelled};
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::order::{OnDead, OrderKey};
 use crate::domain::schedule::Schedule;
+use crate::domain::unknown::UnknownOutcome;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const SEQ: u64 = 500;
 
 fn policy() -> JobPolicy {
     let second = std::time::Duration::from_secs(1);
-    JobPolicy::new().schedule(Schedule::exponential(second, second * 60).jitter_percent(0))
+    JobPolicy::new()
+        .schedule(Schedule::exponential(second, second * 60).jitter_percent(0))
+        .reconcile_schedule(Schedule::exponential(second * 5, second * 60).jitter_percent(0))
 }
 
 fn context(policy: &JobPolicy) -> Context<'_> {
@@ -39,7 +44,7 @@ fn job(state: State) -> Job {
         deliveries: 3,
         redrives: 0,
         first_failed_at: None,
-        unknown: false,
+        unknown: None,
         cycle: Cycle::default(),
         history_next: 2,
         history_pinned: Vec::new(),
@@ -137,6 +142,7 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
                     crashed: 2,
                     snoozes: 10_000,
                     releases: 10_000,
+                    reconciles: 0,
                 };
             }),
             policy(),
@@ -191,6 +197,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("fail transient", fail(Failure::transient("E"))),
         ("fail throttled", fail(Failure::throttled("E").retry_after(minute))),
         ("fail ambiguous", fail(Failure::ambiguous("E"))),
+        ("it did not happen", Event::DidNotHappen { token }),
         ("snooze", Event::Snooze { token, until: NOW.plus_ms(5_000) }),
         ("snooze to the past", Event::Snooze { token, until: NOW }),
         ("release", Event::Release { token, work: Work::Unstarted }),
@@ -235,7 +242,10 @@ fn describe(outcome: &Result<Step, Refused>) -> String {
         State::Blocked(_) => "blocked".into(),
     };
     let _ = write!(text, "; attempts {}", step.job.cycle.attempts);
-    if step.job.unknown {
+    if step.job.cycle.reconciles > 0 {
+        let _ = write!(text, "; reconciles {}", step.job.cycle.reconciles);
+    }
+    if step.job.unknown.is_some() {
         text.push_str("; unknown outcome");
     }
     let counted: Vec<_> = step.flows.iter().map(|flow| flow.name()).collect();
@@ -271,7 +281,7 @@ fn transitions_are_as_reviewed() {
         let step = arrival(start).enqueue(NOW);
         let _ = writeln!(table, "    {name:<26} -> {}", describe(&Ok(step)));
     }
-    for (situation, job, policy) in situations() {
+    for (situation, job, policy) in situations().into_iter().chain(doubt::situations()) {
         let _ = write!(table, "\n{situation}\n");
         for (name, event) in events() {
             let outcome = step(&job, event, &context(&policy));
@@ -307,7 +317,7 @@ enum Move {
 
 fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
-        (0..6u8, any_failure()).prop_map(|(how, failure)| Move::Settle(how, failure)),
+        (0..7u8, any_failure()).prop_map(|(how, failure)| Move::Settle(how, failure)),
         (0..4u8).prop_map(Move::Other),
     ]
 }
@@ -316,37 +326,48 @@ proptest! {
     /// P10, O-14: whatever happened before, a redrive gives a fresh budget and takes nothing away.
     #[test]
     fn p10_a_redrive_resets_the_budget_and_nothing_else(
-        deliveries: u32, redrives in 0..100u32, cycle: [u32; 7], next in 0..1_000u32, unknown: bool,
+        deliveries: u32, redrives in 0..100u32, cycle: [u32; 8], next in 0..1_000u32, unknown: bool,
+        asks: bool,
     ) {
-        let [attempts, transient, throttled, ambiguous, crashed, snoozes, releases] = cycle;
+        let [attempts, transient, throttled, ambiguous, crashed, snoozes, releases, reconciles] = cycle;
         let mut before = job(State::Dead(dead()));
         before.cycle =
-            Cycle { attempts, transient, throttled, ambiguous, crashed, snoozes, releases };
-        (before.deliveries, before.redrives, before.unknown) = (deliveries, redrives, unknown);
+            Cycle { attempts, transient, throttled, ambiguous, crashed, snoozes, releases, reconciles };
+        (before.deliveries, before.redrives) = (deliveries, redrives);
+        before.unknown =
+            unknown.then(|| UnknownOutcome::new(&Failure::ambiguous("timeout"), 2, NOW));
+        let policy = if asks { policy().on_unknown(OnUnknown::Reconcile) } else { policy() };
         (before.history_next, before.first_failed_at) = (next, Some(NOW));
         let cohort = CohortId::new(450);
         let event = Event::Redrive { cohort, reason: "fixed".into() };
-        let step = step(&before, event, &context(&policy())).unwrap();
+        let step = step(&before, event, &context(&policy)).unwrap();
         let mut expected = before.clone();
         expected.redrives += 1;
         expected.cycle = Cycle::default();
         expected.cohort = Some(cohort);
         expected.history_next += 1;
         expected.history_pinned.push(next);
-        expected.state = State::Ready(Ready { lane: Lane::Retry, seq: SEQ, since: NOW });
+        // P8: what nobody could find out is asked anew before it is repeated.
+        let lane = if asks && unknown { Lane::Reconcile } else { Lane::Retry };
+        expected.state = State::Ready(Ready { lane, seq: SEQ, since: NOW });
         prop_assert_eq!(step.job, expected);
         let entry = step.history.unwrap();
         let HistoryEvent::Redriven { death, .. } = entry.event else { panic!("{entry:?}") };
         prop_assert_eq!(*death, Death::of(&dead(), attempts));
-        let policy = policy();
         prop_assert!(holds_key(&before, &policy, NOW));
     }
 
     /// P3, P4, P5: whatever happens in whatever order, the delivery number only goes up, an ended
     /// job stays ended, and the number of starts is bounded by the budgets.
     #[test]
-    fn a_life_ends_once_and_within_its_budget(moves in prop::collection::vec(any_move(), 1..200)) {
-        let policy = JobPolicy::new().max_deliveries(4).snoozes_max(3).releases_max(3);
+    fn a_life_ends_once_and_within_its_budget(
+        moves in prop::collection::vec(any_move(), 1..200),
+        asks in any::<bool>(),
+    ) {
+        let mut policy = JobPolicy::new().max_deliveries(4).snoozes_max(3).releases_max(3);
+        if asks {
+            policy = policy.on_unknown(OnUnknown::Reconcile).reconciles_max(3);
+        }
         let mut job = job(State::Ready(ready(Lane::Fresh)));
         job.deliveries = 0;
         let mut ended = None;
@@ -357,6 +378,7 @@ proptest! {
                 Move::Settle(1, _) => Event::Snooze { token, until: NOW.plus_ms(1) },
                 Move::Settle(2, _) => Event::Release { token, work: Work::Started },
                 Move::Settle(3, _) => Event::Expire { token, deadline_exceeded: false },
+                Move::Settle(4, _) => Event::DidNotHappen { token },
                 Move::Settle(_, failure) => Event::Fail { token, failure },
                 Move::Other(0) => Event::Due,
                 Move::Other(1) => Event::Crash,
@@ -374,13 +396,21 @@ proptest! {
             if let State::Delayed(delayed) = &step.job.state {
                 prop_assert!(delayed.due > NOW);
             }
+            let in_doubt = job.unknown.is_some();
             job = step.job;
+            // P8: where the policy says to ask, no handler gets a job whose outcome is in doubt.
+            if asks && in_doubt && let State::Leased(lease) = &job.state {
+                prop_assert!(lease.from.lane.is_reconcile());
+            }
             if job.state.tombstone().is_some() || matches!(job.state, State::Dead(_)) {
                 ended = Some(job.state.name());
             }
         }
         // Each charged end may be preceded by the crashes that its class allows, uncharged.
         let policy_bound = policy.max_deliveries * policy.crashed_max + policy.crashed_max;
-        prop_assert!(job.deliveries <= policy_bound + policy.snoozes_max + policy.releases_max + 2);
+        let starts = policy_bound + policy.snoozes_max + policy.releases_max + 2;
+        // Between two of those, an outcome is asked for as often as its own budget allows.
+        let asked = if asks { starts * (policy.reconciles_max + policy.crashed_max) } else { 0 };
+        prop_assert!(job.deliveries <= starts + asked);
     }
 }

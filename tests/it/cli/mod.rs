@@ -9,6 +9,7 @@ mod pause;
 mod report;
 mod signals;
 mod steps;
+mod unknown;
 mod work;
 
 use std::ffi::OsStr;
