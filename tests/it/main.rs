@@ -24,6 +24,7 @@ mod pause;
 mod power_cut;
 mod report;
 mod steps;
+mod runbook;
 mod support;
 mod tidy;
 mod unknown;

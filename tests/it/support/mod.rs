@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    ClaimRequest, Clock, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options, Redrive,
-    Schedule, Timestamp,
+    ClaimRequest, Clock, Durability, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options,
+    Redrive, Schedule, Timestamp,
 };
 
 /// A store in a directory of its own, driven by a manual clock.
@@ -19,10 +19,19 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::with(Options::new())
+    }
+
+    /// One that does not wait for the disk, for thousands of commits that no power cut will test.
+    pub(crate) fn deferred() -> Self {
+        Self::with(Options::new().durability(Durability::Deferred { flush_every_ms: 60_000 }))
+    }
+
+    fn with(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.redb");
         let clock = ManualClock::new();
-        let jobs = Options::new().clock(clock.clone()).open(&path).unwrap();
+        let jobs = options.clock(clock.clone()).open(&path).unwrap();
         Self { clock, path, jobs, _dir: dir }
     }
 
