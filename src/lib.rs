@@ -8,6 +8,7 @@ mod domain;
 mod error;
 mod format;
 mod handle;
+mod relay;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -59,6 +60,8 @@ pub use handle::report::{
 };
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;
+#[cfg(feature = "http-sink")]
+pub use relay::webhook::Webhook;
 pub use store::verify::{Problem, VerifyReport};
 pub use worker::delivery::{Delivery, StopReason};
 pub use worker::unknown::Unknown;

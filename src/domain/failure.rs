@@ -162,16 +162,26 @@ impl Failure {
         &self.code
     }
 
-    pub(crate) fn text(&self) -> &str {
+    /// The text for people; empty if none was given.
+    #[must_use]
+    pub fn text(&self) -> &str {
         &self.message
     }
 
-    pub(crate) fn reference(&self) -> Option<&str> {
+    /// The other side's reference, if it was given.
+    #[must_use]
+    pub fn reference(&self) -> Option<&str> {
         self.provider_ref.as_deref()
     }
 
     pub(crate) const fn holds(&self) -> Option<Hold> {
         self.hold
+    }
+
+    /// How long the retry waits at least, if that was asked for.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after_ms.map(Duration::from_millis)
     }
 
     pub(crate) const fn retry_after_ms(&self) -> Option<u64> {

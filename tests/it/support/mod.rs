@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    ClaimRequest, Clock, Durability, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob, Options,
-    Redrive, Schedule, Timestamp,
+    ClaimRequest, Clock, Durability, Enqueued, JobId, JobPolicy, Lease, ManualClock, NewJob,
+    Options, Redrive, Schedule, Timestamp,
 };
 
 /// A store in a directory of its own, driven by a manual clock.

@@ -1,0 +1,86 @@
+//! What the answers of a webhook mean, over real HTTP on loopback (P8).
+
+#![expect(clippy::disallowed_methods, reason = "dates and waits of a server outside the store")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use redrive::{Failure, FailureClass, Webhook};
+
+#[path = "../../examples/support/http_server.rs"]
+pub(crate) mod http_server;
+
+use http_server::{Reply, Request, serve};
+
+fn post(address: SocketAddr) -> Result<(), Failure> {
+    let webhook = Webhook::new().timeout(Duration::from_millis(300)).header("X-Source", "shop");
+    webhook.post(&format!("http://{address}/hook?x=1"), "key-1", "application/json", b"{\"a\":1}")
+}
+
+/// The failure of a post that meets this reply.
+fn failure(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Failure {
+    post(serve(move |_| reply()).unwrap()).expect_err("a failure")
+}
+
+fn status(status: u16, headers: &[(&'static str, &str)]) -> Failure {
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.to_string())).collect();
+    failure(move || Reply::Status(status, headers.clone()))
+}
+
+#[test]
+fn a_post_carries_its_key_its_type_its_headers_and_its_bytes() {
+    let seen: Arc<Mutex<Option<Request>>> = Arc::default();
+    let record = Arc::clone(&seen);
+    let address = serve(move |request| {
+        let copy = Request {
+            path: request.path.clone(),
+            headers: request.headers.clone(),
+            body: request.body.clone(),
+        };
+        *record.lock().unwrap() = Some(copy);
+        Reply::Status(204, Vec::new())
+    });
+    post(address.unwrap()).unwrap();
+    let request = seen.lock().unwrap().take().unwrap();
+    assert_eq!((request.path.as_str(), request.body.as_slice()), ("/hook?x=1", &b"{\"a\":1}"[..]));
+    let header = |name| request.headers.get(name).map(String::as_str);
+    assert_eq!(header("idempotency-key"), Some("key-1"));
+    assert_eq!(header("content-type"), Some("application/json"));
+    assert_eq!(header("x-source"), Some("shop"));
+}
+
+#[test]
+fn p8_an_answer_is_sorted_by_its_status_and_what_it_asks_for() {
+    let seen = |failure: &Failure| (failure.class(), failure.code().to_owned());
+    assert_eq!(seen(&status(404, &[])), (FailureClass::Permanent, "404".into()));
+    assert_eq!(seen(&status(503, &[])), (FailureClass::Transient, "503".into()));
+    let elsewhere = status(302, &[("location", "http://127.0.0.1:1/")]);
+    assert_eq!(seen(&elsewhere), (FailureClass::Permanent, "302".into()));
+    let busy = status(429, &[("retry-after", "7")]);
+    assert_eq!(seen(&busy), (FailureClass::Throttled, "429".into()));
+    assert_eq!(busy.wait(), Some(Duration::from_secs(7)));
+    let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+    let wait = status(503, &[("retry-after", &later)]).wait().unwrap();
+    assert!(wait > Duration::from_secs(90) && wait <= Duration::from_secs(100), "{wait:?}");
+}
+
+/// What may have arrived is unknown; what cannot have arrived is not.
+#[test]
+fn p8_a_lost_answer_is_ambiguous_and_a_connection_that_never_was_is_not() {
+    let lost = failure(|| Reply::Hangs);
+    assert_eq!((lost.class(), lost.code()), (FailureClass::Ambiguous, "response_lost"));
+    let late = failure(|| Reply::Late(Duration::from_secs(2), 200));
+    assert_eq!((late.class(), late.code()), (FailureClass::Ambiguous, "response_lost"));
+
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = post(closed).expect_err("nobody listens");
+    assert_eq!((refused.class(), refused.code()), (FailureClass::Transient, "no_connection"));
+
+    let bad = Webhook::new().post("htp://example.org/hook", "key", "text/plain", b"");
+    let bad = bad.expect_err("no such scheme");
+    assert_eq!((bad.class(), bad.code()), (FailureClass::Permanent, "bad_url"));
+    let bad = Webhook::new().header("two words", "x").post("http://127.0.0.1:1/", "key", "a", b"");
+    let bad = bad.expect_err("no such header");
+    assert_eq!((bad.class(), bad.code()), (FailureClass::Permanent, "bad_header"));
+}
