@@ -94,7 +94,9 @@ fn a_deployment_kills_2_000_jobs_and_its_fix_brings_them_back() {
     bench.add_with(NewJob::new("q", "parse").bytes("fresh"));
     assert_eq!((bench.work("2.4.0", fixed), bench.watch(cohort).counts.held), (1, 2_000));
 
-    // One of them: what, by which version, how often, of what.
+    // "2,000 jobs, 1 cause". One of them: what, by which version, how often, of what.
+    let causes = bench.jobs.dead().causes(&Filter::new().queue("q")).unwrap();
+    assert_eq!((causes.jobs, causes.causes), (2_000, 1));
     let one = bench.jobs.job(rows[0]).unwrap().unwrap();
     let evidence = one.dead.unwrap();
     assert_eq!((one.deliveries, one.key.as_deref()), (1, Some("row:0")));
@@ -191,13 +193,15 @@ fn of_three_causes_only_the_fixed_one_is_redriven() {
         })
     };
     bench.work("2.4.0", three);
-    let causes: BTreeSet<u64> =
-        jobs.iter().map(|&id| bench.jobs.job(id).unwrap().unwrap().dead.unwrap().cause).collect();
-    assert_eq!((bench.quarantined(), causes.len()), (400, 3));
+    let event = || Filter::new().key_prefix("ship_18472:");
+    let causes = bench.jobs.dead().causes(&event()).unwrap();
+    let counts: BTreeSet<_> = causes.largest.iter().map(|c| (c.code.as_str(), c.jobs)).collect();
+    assert_eq!((causes.jobs, causes.causes), (400, 3));
+    assert_eq!(counts, BTreeSet::from([("404", 100), ("E_SCHEMA", 200), ("E_SCHEME", 100)]));
 
-    // The cause of a job that is known to be fixed.
-    let cause = bench.jobs.job(jobs[0]).unwrap().unwrap().dead.unwrap().cause;
-    let plan = RedrivePlan::new(Filter::new().key_prefix("ship_18472:").cause(cause))
+    // Only the first of them is fixed.
+    let cause = causes.largest[0].cause;
+    let plan = RedrivePlan::new(event().cause(cause))
         .reason("schema 7 is understood")
         .canary(5)
         .batch(50)
