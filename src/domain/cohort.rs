@@ -173,6 +173,14 @@ impl Cohort {
         }
     }
 
+    /// Why it was aborted, if it was.
+    pub(crate) const fn aborted(&self) -> Option<&AbortReason> {
+        match &self.stage {
+            Stage::Aborted { why, .. } => Some(why),
+            Stage::Selecting(_) | Stage::Canary | Stage::Running | Stage::Finished { .. } => None,
+        }
+    }
+
     /// Whether it may still release members.
     pub(crate) const fn is_live(&self) -> bool {
         match self.stage {

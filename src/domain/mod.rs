@@ -16,6 +16,7 @@ pub(crate) mod effort;
 pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod filter;
+pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod id;
 pub(crate) mod job;

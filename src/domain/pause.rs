@@ -152,6 +152,36 @@ pub(crate) struct Stop {
     pub(crate) until: Option<Timestamp>,
 }
 
+/// Something that is paused, or held back for a throttled failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Paused {
+    /// What.
+    #[serde(flatten)]
+    pub scope: Scope,
+    /// Why; for a hold, code and message of the failure that asked for it.
+    pub reason: String,
+    /// By whom; for a hold, the job that failed.
+    pub by: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When a hold ends. `None`: a pause, which lasts until it is resumed.
+    pub until: Option<Timestamp>,
+}
+
+impl Paused {
+    pub(crate) fn new(scope: Scope, stop: Stop) -> Self {
+        let Stop { reason, by, since, until } = stop;
+        Self { scope, reason, by, since, until }
+    }
+
+    /// Whether it is a hold, which ends by itself.
+    #[must_use]
+    pub fn is_hold(&self) -> bool {
+        self.until.is_some()
+    }
+}
+
 /// The hold that `failure` of a job of `class` asks for, if it asks for one: until the time its other
 /// side named, but no longer than the bound.
 pub(crate) fn hold(

@@ -7,6 +7,8 @@ pub(crate) mod completion;
 pub(crate) mod dead;
 pub(crate) mod effect;
 pub(crate) mod effects;
+pub(crate) mod explain;
+pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod minutes;

@@ -1,11 +1,8 @@
 //! Pausing and resuming.
 
-use serde::Serialize;
-
 use crate::domain::id::{Class, KindId, QueueId};
 use crate::domain::limits::{MESSAGE_BYTES_MAX, WORKER_BYTES_MAX, cut};
-use crate::domain::pause::{Scope, Stop, Stopped};
-use crate::domain::time::Timestamp;
+use crate::domain::pause::{Paused, Scope, Stop, Stopped};
 use crate::error::{PauseError, StorageError};
 use crate::handle::check_name;
 use crate::handle::redrive::Redrive;
@@ -32,36 +29,6 @@ impl Pause {
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = cut(who.into(), WORKER_BYTES_MAX);
         self
-    }
-}
-
-/// Something that is paused, or held back for a throttled failure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Paused {
-    /// What.
-    #[serde(flatten)]
-    pub scope: Scope,
-    /// Why; for a hold, code and message of the failure that asked for it.
-    pub reason: String,
-    /// By whom; for a hold, the job that failed.
-    pub by: String,
-    /// Since when.
-    pub since: Timestamp,
-    /// When a hold ends. `None`: a pause, which lasts until it is resumed.
-    pub until: Option<Timestamp>,
-}
-
-impl Paused {
-    pub(crate) fn new(scope: Scope, stop: Stop) -> Self {
-        let Stop { reason, by, since, until } = stop;
-        Self { scope, reason, by, since, until }
-    }
-
-    /// Whether it is a hold, which ends by itself.
-    #[must_use]
-    pub fn is_hold(&self) -> bool {
-        self.until.is_some()
     }
 }
 
@@ -136,11 +103,15 @@ impl Redrive {
             // Names that the file does not know are in no pause but the one of everything.
             let queue = number(&names::queues(rows)?, |known| known.name == queue);
             let kind = number(&names::kinds(rows)?, |known| known == kind);
-            let class = Class { queue: QueueId::new(queue), kind: KindId::new(kind) };
-            let found = pause::of_redrive(rows, class)?;
-            found.map(|(stopped, stop)| paused(rows, stopped, stop)).transpose()
+            of_redrive(rows, Class { queue: QueueId::new(queue), kind: KindId::new(kind) })
         })
     }
+}
+
+/// What stops the redrive of a class.
+pub(crate) fn of_redrive(rows: &impl Rows, class: Class) -> Result<Option<Paused>, StorageError> {
+    let found = pause::of_redrive(rows, class)?;
+    found.map(|(stopped, stop)| paused(rows, stopped, stop)).transpose()
 }
 
 pub(crate) fn list<R: Rows>(rows: &R) -> Result<Vec<Paused>, StorageError> {

@@ -18,6 +18,7 @@ use crate::store::rows::Rows;
 use crate::store::verify::{VerifyReport, verify};
 use crate::writer::Writer;
 use crate::writer::command::{BatchRule, Cancelled, Command, Enqueue, Enqueued, SweepReport};
+use crate::writer::events::Events;
 
 /// An open store: the handle through which everything is done. Cheap to clone; all clones share one
 /// writer. Dropping the last one closes the store.
@@ -249,6 +250,28 @@ impl Redrive {
     /// [`StorageError`] when the file cannot be read; differences are in the report.
     pub fn verify(&self) -> Result<VerifyReport, StorageError> {
         self.0.store.read(|rows| verify(rows, self.now(rows)?))
+    }
+
+    /// Subscribes to what happens from now on: jobs that die, leases that expire, cohorts, pauses and
+    /// holds. Events are told once they are committed, each subscriber in its own queue of 1,024; who
+    /// does not keep up misses some, is told how many, and holds up nobody.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// use std::time::Duration;
+    /// use redrive::{ClaimRequest, EventKind, Failure, NewJob};
+    ///
+    /// let mut events = jobs.events();
+    /// jobs.enqueue(NewJob::new("mail", "welcome"))?;
+    /// jobs.claim(ClaimRequest::new("mail"))?.remove(0).fail(Failure::permanent("E_ADDRESS"))?;
+    /// let event = events.recv(Duration::from_secs(1)).ok_or("nothing happened")?;
+    /// assert!(matches!(event.what, EventKind::JobDied { code, .. } if code == "E_ADDRESS"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.0.writer.board.subscribe(Arc::clone(&self.0.clock))
     }
 
     /// Whether the store has stopped writing, and why: see [`StorageError::is_poisoned`].

@@ -1,7 +1,7 @@
 //! The `cohorts` table (two rows per cohort: the plan, which does not change, and where it stands) and
 //! the `cohort_members` table.
 
-use crate::domain::cohort::{Cohort, Member};
+use crate::domain::cohort::{Cohort, Member, MemberOutcome};
 use crate::domain::id::{CohortId, JobId};
 use crate::domain::plan::RedrivePlan;
 use crate::error::StorageError;
@@ -66,6 +66,18 @@ pub(crate) fn member(
     job: JobId,
 ) -> Result<Option<Member>, StorageError> {
     rows.get(TableId::CohortMembers, &key::member(cohort, job))
+}
+
+/// The cohort that is going to release `job`, if one is.
+pub(crate) fn holding(rows: &impl Rows, job: JobId) -> Result<Option<CohortId>, StorageError> {
+    for id in ids(rows, None, usize::MAX)? {
+        let held =
+            member(rows, id, job)?.is_some_and(|member| member.outcome == MemberOutcome::Held);
+        if held && read(rows, id)?.is_some_and(|cohort| cohort.is_live()) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) fn put_member(

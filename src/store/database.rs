@@ -160,6 +160,11 @@ impl Store {
         &self.path
     }
 
+    /// The length of the file; 0 where it is not in the file system.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
     /// Reads from the last commit. `read` must be short: see [`Snapshot`].
     pub(crate) fn read<T>(
         &self,

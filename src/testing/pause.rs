@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::domain::failure::{Failure, FailureClass};
-use crate::domain::pause::{Hold, Scope};
-use crate::handle::pause::{Pause, Paused};
+use crate::domain::pause::{Hold, Paused, Scope};
+use crate::handle::pause::Pause;
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{Harness, text};
 use crate::testing::life::{Ending, Trouble};

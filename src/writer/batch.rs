@@ -107,6 +107,7 @@ impl<'b, 't> Batch<'b, 't> {
         self.settle_lease(before, &after);
         self.tell_cohort(before, &after)?;
         self.moved(before.class, Some(Gauge::of(before)), (!forgotten).then(|| Gauge::of(&after)));
+        self.tell_of_job(before, &after, &flows);
         for (flow, count) in effort(before, &after, &flows, &policy, now) {
             self.core.books.add(before.class, flow, count);
         }

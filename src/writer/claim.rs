@@ -53,6 +53,7 @@ impl Haul {
 impl Batch<'_, '_> {
     /// Takes a new claim: behind those that already wait, if there are any.
     pub(super) fn claim_in_turn(&mut self, claim: Claim) -> Result<(), StorageError> {
+        self.note_claim(&claim.request);
         if self.core.waiting.is_empty() {
             return self.claim(claim);
         }

@@ -21,6 +21,7 @@ use crate::store::rows::Rows;
 use crate::store::{alone, cohort as cohort_store};
 use crate::writer::batch::Batch;
 use crate::writer::command::{CohortOrder, SweepReport};
+use crate::writer::events::EventKind;
 use crate::writer::sweep::SLICE;
 
 /// What the writer knows of cohorts.
@@ -39,6 +40,8 @@ struct Tracked {
     cohort: Cohort,
     /// Differs from its row.
     dirty: bool,
+    /// The state that was last told of.
+    told: Option<CohortState>,
 }
 
 impl Cohorts {
@@ -50,7 +53,9 @@ impl Cohorts {
                 if cohort.is_over() {
                     cohorts.ended.insert(id);
                 } else {
-                    cohorts.tracked.insert(id, Tracked { cohort, dirty: false });
+                    cohorts
+                        .tracked
+                        .insert(id, Tracked { told: Some(cohort.state()), cohort, dirty: false });
                 }
             }
         }
@@ -94,7 +99,7 @@ impl Batch<'_, '_> {
         let id = CohortId::new(std::mem::replace(&mut self.core.meta.next, next));
         let cohort = Cohort::new(id, plan, self.time.now);
         cohort_store::insert(self.rows, &cohort)?;
-        self.core.cohorts.tracked.insert(id, Tracked { cohort, dirty: false });
+        self.core.cohorts.tracked.insert(id, Tracked { cohort, dirty: false, told: None });
         self.core.cohorts.news = true;
         Ok(Ok(id))
     }
@@ -183,12 +188,23 @@ impl Batch<'_, '_> {
 
     /// Writes the cohorts that changed, and lets go of those to which nothing can happen any more.
     pub(super) fn flush_cohorts(&mut self) -> Result<(), StorageError> {
-        let mut over = Vec::new();
+        let (mut over, mut news) = (Vec::new(), Vec::new());
         for (&id, tracked) in &mut self.core.cohorts.tracked {
             if std::mem::take(&mut tracked.dirty) {
                 cohort_store::put(self.rows, &tracked.cohort)?;
+                let state = tracked.cohort.state();
+                if tracked.told.replace(state) != Some(state) {
+                    news.push(EventKind::Cohort {
+                        cohort: id,
+                        state,
+                        aborted: tracked.cohort.aborted().cloned(),
+                    });
+                }
                 over.extend(tracked.cohort.is_over().then_some(id));
             }
+        }
+        for what in news {
+            self.tell(|_| Ok(what));
         }
         for id in over {
             self.core.cohorts.tracked.remove(&id);

@@ -23,6 +23,7 @@ use crate::error::{
     RedriveError, SettleError, StorageError,
 };
 use crate::writer::reply::Reply;
+use crate::writer::seen::ClaimFacts;
 
 pub(crate) enum Command {
     Enqueue(Enqueue),
@@ -62,6 +63,12 @@ pub(crate) enum Command {
         scope: Scope,
         reply: Reply<Result<Vec<Stop>, PauseError>>,
     },
+    /// What is known of claims.
+    Facts {
+        queue: String,
+        kind: String,
+        reply: Reply<ClaimFacts>,
+    },
     Sweep {
         reply: Reply<Result<SweepReport, StorageError>>,
     },
@@ -93,6 +100,7 @@ impl Command {
             | Self::SetQueue { .. }
             | Self::Pause { .. }
             | Self::Resume { .. }
+            | Self::Facts { .. }
             | Self::Sweep { .. }
             | Self::Look
             | Self::Close { .. } => 0,

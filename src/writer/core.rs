@@ -17,9 +17,11 @@ use crate::store::{counter, tombstone};
 use crate::writer::books::Books;
 use crate::writer::cohort::Cohorts;
 use crate::writer::command::Claim;
+use crate::writer::events::{Board, EventKind};
 use crate::writer::leases::Leases;
 use crate::writer::pause::Pauses;
 use crate::writer::registry::Registry;
+use crate::writer::seen::Seen;
 
 /// Where suspects in flight are counted: with a handler, or with a reconciler.
 pub(super) const SUSPECTS_IN_FLIGHT: [Gauge; 2] =
@@ -46,6 +48,10 @@ pub(super) struct Core {
     pub(super) cohorts: Cohorts,
     /// For how many minutes windows are kept.
     pub(super) window_minutes: u64,
+    pub(super) board: Arc<Board>,
+    /// To be told when the batch that is being made is committed.
+    pub(super) told: Vec<EventKind>,
+    pub(super) seen: Seen,
 }
 
 impl Core {
@@ -72,6 +78,9 @@ impl Core {
             opened_at: Timestamp::default(),
             cohorts: Cohorts::load(rows)?,
             window_minutes,
+            board: Arc::default(),
+            told: Vec::new(),
+            seen: Seen::default(),
         })
     }
 }

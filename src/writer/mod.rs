@@ -10,6 +10,7 @@ mod core;
 mod dead;
 mod effect;
 mod enqueue;
+pub(crate) mod events;
 mod follow;
 mod heads;
 pub(crate) mod leases;
@@ -19,8 +20,10 @@ mod order;
 mod pause;
 mod registry;
 pub(crate) mod reply;
+pub(crate) mod seen;
 mod settle;
 mod sweep;
+mod tell;
 mod timeline;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +39,7 @@ use crate::store::database::{End, Store, Sync, caught};
 use crate::writer::batch::{Answer, Batch};
 use crate::writer::command::{Command, SweepReport};
 use crate::writer::core::Core;
+use crate::writer::events::Board;
 use crate::writer::leases::Leases;
 use crate::writer::mailbox::Mailbox;
 use crate::writer::reply::{Pending, Reply, reply};
@@ -66,6 +70,7 @@ pub(crate) struct Writer {
     pub(crate) leases: Arc<Leases>,
     poison: Arc<OnceLock<StorageError>>,
     longest_write_ms: Arc<AtomicU64>,
+    pub(crate) board: Arc<Board>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -79,6 +84,7 @@ impl Writer {
     ) -> Result<(Self, SweepReport), StorageError> {
         let core = store.read(|rows| Core::load(rows, window_minutes))?;
         let leases = Arc::clone(&core.leases);
+        let board = Arc::clone(&core.board);
         let mailbox = Arc::new(Mailbox::new());
         let poison = Arc::new(OnceLock::new());
         let longest_write_ms = Arc::new(AtomicU64::new(0));
@@ -96,12 +102,13 @@ impl Writer {
         };
         // On the caller's thread still, where no panic of the storage engine may end up.
         let report = caught(|| desk.recover())?;
+        board.recovered(desk.core.opened_at, report);
         let thread = std::thread::Builder::new()
             .name("redrive-writer".into())
             .spawn(move || desk.run())
             .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
         let thread = parking_lot::Mutex::new(Some(thread));
-        Ok((Self { mailbox, leases, poison, longest_write_ms, thread }, report))
+        Ok((Self { mailbox, leases, poison, longest_write_ms, board, thread }, report))
     }
 
     /// Hands over a command built around its reply; the answer comes after its commit.
@@ -182,6 +189,8 @@ impl Desk {
             // Only the first cause is kept; there is one writer and it ends here.
             let _ = self.poison.set(cause.clone());
         }
+        let now = self.timeline.read(&*self.clock).now;
+        self.core.board.close(now, if close.is_none() { Some(&cause) } else { None });
         // Dropping a command tells its caller, who asks for the cause; so does dropping a claim.
         drop(self.mailbox.close(cause));
         self.core.waiting.clear();
@@ -277,6 +286,8 @@ impl Desk {
         if end == End::Commit {
             self.committed(sync, time.monotonic_ms);
         }
+        // Before the answers: who has one finds its event told.
+        self.core.board.tell(time.now, std::mem::take(&mut self.core.told));
         let granted = std::mem::take(&mut self.core.granted);
         self.core.leases.start(&granted, answered_ms);
         for answer in answers {
@@ -385,6 +396,10 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
         Command::Resume { scope, reply } => {
             let lifted = batch.resume(&scope)?;
             batch.answer_with(reply, Ok(lifted));
+        }
+        Command::Facts { queue, kind, reply } => {
+            let facts = batch.claim_facts(&queue, &kind);
+            batch.answer(move |_| reply.send(facts));
         }
         Command::Sweep { reply } => {
             // Every batch begins with a pass; this is the report of the one before this command.

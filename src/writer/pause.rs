@@ -13,6 +13,7 @@ use crate::store::pause;
 use crate::store::rows::{Rows, WriteRows};
 use crate::writer::batch::Batch;
 use crate::writer::command::Stopping;
+use crate::writer::events::EventKind;
 
 /// What is stopped, as the table says.
 pub(super) struct Pauses {
@@ -105,6 +106,7 @@ impl Batch<'_, '_> {
         let unknown = || StorageError::internal("a scope whose names have no numbers");
         let stopped = self.stopped(&scope).ok_or_else(unknown)?;
         let stop = Stop { reason, by, since: self.time.now, until: None };
+        self.tell(|batch| Ok(EventKind::Paused { pause: batch.paused(stopped, &stop)? }));
         self.core.pauses.put(self.rows, stopped, stop).map(Ok)
     }
 
@@ -114,7 +116,11 @@ impl Batch<'_, '_> {
         let Some(stopped) = self.stopped(scope) else { return Ok(Vec::new()) };
         let mut lifted = Vec::new();
         for stopped in [Some(stopped), stopped.held()].into_iter().flatten() {
-            lifted.extend(self.core.pauses.remove(self.rows, stopped)?);
+            let stop = self.core.pauses.remove(self.rows, stopped)?;
+            if let Some(stop) = &stop {
+                self.tell(|batch| Ok(EventKind::Resumed { lifted: batch.paused(stopped, stop)? }));
+            }
+            lifted.extend(stop);
         }
         self.core.cohorts.look_again();
         Ok(lifted)
@@ -134,7 +140,9 @@ impl Batch<'_, '_> {
         let earlier = self.core.pauses.stops.get(&stopped);
         if earlier.is_none_or(|earlier| earlier.until < stop.until) {
             let since = earlier.map_or(stop.since, |earlier| earlier.since);
-            self.core.pauses.put(self.rows, stopped, Stop { since, ..stop })?;
+            let stop = Stop { since, ..stop };
+            self.tell(|batch| Ok(EventKind::Held { hold: batch.paused(stopped, &stop)? }));
+            self.core.pauses.put(self.rows, stopped, stop)?;
         }
         Ok(())
     }
@@ -145,13 +153,15 @@ impl Batch<'_, '_> {
         if self.core.pauses.next_end.is_none_or(|end| end > now) {
             return Ok(());
         }
-        let Pauses { stops, .. } = &mut self.core.pauses;
+        let stops = &self.core.pauses.stops;
         let over = |stop: &Stop| stop.until.is_some_and(|until| until <= now);
         let ended: Vec<Stopped> =
             stops.iter().filter(|(_, stop)| over(stop)).map(|(&stopped, _)| stopped).collect();
         for stopped in ended {
             pause::remove(self.rows, stopped)?;
-            stops.remove(&stopped);
+            if let Some(stop) = self.core.pauses.stops.remove(&stopped) {
+                self.tell(|batch| Ok(EventKind::Resumed { lifted: batch.paused(stopped, &stop)? }));
+            }
         }
         self.core.pauses.changed();
         Ok(())

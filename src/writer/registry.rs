@@ -66,6 +66,10 @@ impl Registry {
         self.kind_ids.get(name).copied()
     }
 
+    pub(super) fn kind_count(&self) -> usize {
+        self.kinds.len()
+    }
+
     pub(super) fn policy_id(&self, policy: &JobPolicy) -> Option<PolicyId> {
         self.policy_ids.get(policy).copied()
     }

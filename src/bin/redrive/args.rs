@@ -9,6 +9,8 @@ use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
 
 use crate::cohort::CohortCommand;
 use crate::dead::DeadCommand;
+use crate::explain::ExplainArgs;
+use crate::health::HealthArgs;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
 use crate::report::ReportArgs;
 
@@ -23,6 +25,8 @@ Exit status:
     4  there is no such file, queue, job or cohort
     5  the file is damaged, of a newer version, or not a store
     6  the system refused to read or write
+   10  something is not well and can wait (health)
+   11  something is not well and cannot (health)
   126  the job's command is not executable (work)
   127  the job's command was not found (work)
   130  a second signal came, and running jobs were given back (work)";
@@ -116,6 +120,10 @@ pub(crate) enum Command {
     Pauses(PausesArgs),
     /// Tells what has happened in a span of time, and what waits.
     Report(ReportArgs),
+    /// Tells whether the store is well, for monitors.
+    Health(HealthArgs),
+    /// Tells why a job is not running.
+    Explain(ExplainArgs),
     /// Reads everything and proves that the books balance.
     Verify(VerifyArgs),
 }

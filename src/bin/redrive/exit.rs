@@ -29,6 +29,10 @@ pub(crate) enum Status {
     NotAStore = 5,
     /// The operating system refused to read or write.
     Io = 6,
+    /// Something is not well and can wait (health).
+    Warning = 10,
+    /// Something is not well and cannot (health).
+    Critical = 11,
     /// The job's command is not executable.
     CannotRun = 126,
     /// The job's command was not found.

@@ -11,7 +11,9 @@ mod control;
 mod dead;
 mod enqueue;
 mod exit;
+mod explain;
 mod filter;
+mod health;
 mod job;
 mod key;
 mod lines;
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Resume(args) => pause::resume(&file, &args),
         Command::Pauses(args) => pause::list(&file, &args),
         Command::Report(args) => report::run(&file, &args),
+        Command::Health(args) => health::run(&file, &args),
+        Command::Explain(args) => explain::run(&file, &args),
         Command::Verify(args) => verify::run(&file, &args),
     };
     match outcome {

@@ -5,6 +5,7 @@ mod bad_input;
 mod cohort;
 mod dead;
 mod enqueue;
+mod health;
 mod pause;
 mod report;
 mod signals;
