@@ -25,7 +25,7 @@ pub(super) const VERSION: &str = "v1";
 /// `verify` runs after this many steps.
 const VERIFY_EVERY: usize = 16;
 /// Reports over some windows are compared after this many steps.
-const REPORT_EVERY: usize = 4;
+const REPORT_EVERY: usize = 8;
 
 /// A command that was answered: what must be there from then on.
 #[derive(Clone, Debug)]

@@ -372,4 +372,6 @@ pub struct SweepReport {
     pub selected: u64,
     /// Dead jobs that a cohort released.
     pub redriven: u64,
+    /// Cohorts whose next members could not go back any more, and were passed over.
+    pub passed_over: u64,
 }

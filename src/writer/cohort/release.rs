@@ -44,6 +44,7 @@ impl Batch<'_, '_> {
         report.redriven += released;
         // Where all were passed over, the next ones are looked at; or it is over.
         let passed_over = released == 0 && cohort.cursor != cursor;
+        report.passed_over += u64::from(passed_over);
         if released > 0 {
             cohort.released(now);
         } else if !more && !passed_over {
