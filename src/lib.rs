@@ -40,6 +40,7 @@ pub use error::{
     EnqueueError, OpenError, PauseError, QueueError, RedriveError, SettleError, StorageError,
     WorkersError,
 };
+pub use handle::arrivals::{CauseArrivals, QuarantineArrivals};
 pub use handle::claim::ClaimRequest;
 pub use handle::cohort::{CohortInfo, CohortMember, Preview};
 pub use handle::completion::Completion;
@@ -49,6 +50,7 @@ pub use handle::effects::Effects;
 pub use handle::explain::{Explanation, Reason};
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
+pub use handle::list::{JobPage, OnTheirWay};
 pub use handle::minutes::Minute;
 pub use handle::new_job::NewJob;
 pub use handle::options::Options;

@@ -60,7 +60,8 @@ impl fmt::Display for FailureClass {
 /// use redrive::{Failure, FailureClass};
 ///
 /// let failure = Failure::permanent("E_SCHEMA").message("field `amount` is missing");
-/// assert_eq!(failure.class(), FailureClass::Permanent);
+/// assert_eq!((failure.class(), failure.code()), (FailureClass::Permanent, "E_SCHEMA"));
+/// assert_eq!(failure.text(), "field `amount` is missing");
 /// let from_error: Failure = std::io::Error::other("connection reset").into();
 /// assert_eq!(from_error.class(), FailureClass::Transient);
 /// ```

@@ -30,6 +30,12 @@ impl Timestamp {
         self.0
     }
 
+    /// The same instant as the standard library has it; `None` where this system cannot say it.
+    #[must_use]
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_millis(self.0))
+    }
+
     /// `ms` later, or [`Timestamp::MAX`].
     pub(crate) const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))

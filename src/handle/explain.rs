@@ -264,7 +264,8 @@ impl Explanation {
         let (Some(order), Some(row)) = (&job.order, key::order_row(job)) else { return Ok(()) };
         let queue = job.class.queue;
         let from = key::order_key(queue, &order.key);
-        let ahead = Count::up_to(rows.count_in(TableId::Order, &from, &row, AHEAD_COUNT_MAX)?);
+        let ahead = rows.count_in(TableId::Order, &from, &row, AHEAD_COUNT_MAX)?;
+        let ahead = Count::up_to(ahead, AHEAD_COUNT_MAX);
         let head = order::oldest_holder(rows, queue, &order.key, job.id)?;
         let head_state = match head {
             Some(head) => job_store::read(rows, head)?.map(|head| head.state.name()),
@@ -330,16 +331,9 @@ impl Explanation {
             }
         }
         if ahead > 0 {
-            self.reasons.push(Reason::Behind { ahead: Count::up_to(ahead) });
+            self.reasons.push(Reason::Behind { ahead: Count::up_to(ahead, AHEAD_COUNT_MAX) });
         }
         Ok(())
-    }
-}
-
-impl Count {
-    fn up_to(found: usize) -> Self {
-        let count = u64::try_from(found).unwrap_or(u64::MAX);
-        Self { count, at_least: found == AHEAD_COUNT_MAX }
     }
 }
 

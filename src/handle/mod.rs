@@ -1,6 +1,7 @@
 //! The public API. Checks input and runs user code (serialisers, conversions) on the caller's thread,
 //! then asks the writer.
 
+pub(crate) mod arrivals;
 pub(crate) mod claim;
 pub(crate) mod cohort;
 pub(crate) mod completion;
@@ -11,6 +12,7 @@ pub(crate) mod explain;
 pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod lease;
+pub(crate) mod list;
 pub(crate) mod minutes;
 pub(crate) mod new_job;
 pub(crate) mod options;

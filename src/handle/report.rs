@@ -12,6 +12,7 @@ use crate::domain::pause::Paused;
 use crate::domain::time::Timestamp;
 use crate::domain::window::Window;
 use crate::error::StorageError;
+use crate::handle::arrivals::{Arriving, QuarantineArrivals};
 use crate::handle::pause::list;
 use crate::handle::redrive::Redrive;
 use crate::store::rows::Rows;
@@ -35,6 +36,8 @@ pub struct Report {
     pub queues: BTreeMap<String, QueueBalance>,
     /// When the delayed jobs are due, now.
     pub delayed: DelayedBacklog,
+    /// What came into the quarantine in the window, by cause.
+    pub arrivals: QuarantineArrivals,
     /// What is paused or held, now.
     pub pauses: Vec<Paused>,
 }
@@ -185,23 +188,38 @@ impl Redrive {
                 ..Report::default()
             };
             let (mut total, mut sums) = (Span::default(), BTreeMap::<_, Span>::new());
+            let mut arriving = Arriving::default();
             for (class, counters) in &classes {
                 let span = Span::read(rows, *class, counters, (from, to), now)?;
                 total.add(&span);
                 sums.entry(class.queue).or_default().add(&span);
                 let queue = names::queue(rows, class.queue)?.map(|queue| queue.name);
                 let kind = names::kind(rows, class.kind)?.unwrap_or_default();
-                let queue = report.queues.entry(queue.unwrap_or_default()).or_default();
+                let queue = queue.unwrap_or_default();
+                if counters.gauge(Gauge::Dead) > 0 {
+                    let window = (report.from, start(to.saturating_add(1)));
+                    arriving.add(rows, (*class, &queue, &kind), window)?;
+                }
+                let queue = report.queues.entry(queue).or_default();
                 queue.kinds.insert(kind, span.balance());
                 if let Some(sum) = sums.get(&class.queue) {
                     queue.sum = sum.balance();
                 }
             }
             report.total = total.balance();
+            report.arrivals = arriving.told();
             report.delayed = DelayedBacklog::read(rows, now, total.delayed)?;
             report.pauses = list(rows)?;
             Ok(report)
         })
+    }
+}
+
+impl Count {
+    /// What was found by counting no further than `count_max`.
+    pub(crate) fn up_to(found: usize, count_max: usize) -> Self {
+        let count = u64::try_from(found).unwrap_or(u64::MAX);
+        Self { count, at_least: found >= count_max }
     }
 }
 
@@ -229,11 +247,10 @@ impl DelayedBacklog {
         let mut next = |to: Timestamp| -> Result<Count, StorageError> {
             let found = backlog::due(rows, from, to, DUE_COUNT_MAX)?;
             from = to;
-            let count = u64::try_from(found).unwrap_or(u64::MAX);
-            let at_least = found == DUE_COUNT_MAX;
-            left.count = left.count.saturating_sub(count);
-            left.at_least |= at_least;
-            Ok(Count { count, at_least })
+            let found = Count::up_to(found, DUE_COUNT_MAX);
+            left.count = left.count.saturating_sub(found.count);
+            left.at_least |= found.at_least;
+            Ok(found)
         };
         let (overdue, minute) = (next(now.plus_ms(1))?, next(now.plus_ms(MINUTE_MS))?);
         let hour = next(now.plus_ms(60 * MINUTE_MS))?;

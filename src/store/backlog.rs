@@ -1,6 +1,7 @@
-//! What waits: how long the oldest ready job has, and when the delayed ones are due. Short reads, however
-//! much there is.
+//! What waits and what lies: how long the oldest ready job has waited, when the delayed ones are due, what
+//! has come into the quarantine. Short reads, however much there is.
 
+use crate::domain::filter::DeadFacts;
 use crate::domain::id::{Class, JobId};
 use crate::domain::job::Lane;
 use crate::domain::time::Timestamp;
@@ -43,4 +44,24 @@ pub(crate) fn due(
 ) -> Result<usize, StorageError> {
     let (from, to) = (key::timed(from, JobId::new(0)), key::timed(to, JobId::new(0)));
     rows.count_in(TableId::Delayed, &from, &to, count_max)
+}
+
+/// Up to `count_max` jobs of `class` that died from `from` to before `to` and are still dead, oldest
+/// first.
+pub(crate) fn arrivals(
+    rows: &impl Rows,
+    class: Class,
+    from: Timestamp,
+    to: Timestamp,
+    count_max: usize,
+) -> Result<Vec<(JobId, DeadFacts)>, StorageError> {
+    let (from, to) = (key::dead(class, from, JobId::new(0)), key::dead(class, to, JobId::new(0)));
+    let mut found = Vec::new();
+    for (name, value) in rows.range(TableId::Dead, &from, &to, count_max)? {
+        // A damaged row is told by whoever looks at the quarantine.
+        if let Ok(facts) = record::decode(&value) {
+            found.push((key::read_dead(&name)?.2, facts));
+        }
+    }
+    Ok(found)
 }

@@ -21,6 +21,7 @@ mod faults;
 mod format;
 mod health;
 mod kill;
+mod list;
 mod model;
 mod order;
 mod pause;

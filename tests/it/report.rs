@@ -113,6 +113,38 @@ fn jobs_are_counted_by_the_attempts_they_took() {
     bench.check();
 }
 
+/// What died in the window is told by cause, as far as it still lies there.
+#[test]
+fn quarantine_arrivals_are_told_by_cause() {
+    let bench = Bench::new();
+    let die = |kind: &str, code: &str, message: String| {
+        let id = bench.add_with(NewJob::new("q", kind));
+        bench.claim_one().fail(Failure::permanent(code).message(message)).unwrap();
+        id
+    };
+    die("k", "OLD", String::new());
+    bench.advance(3_600);
+    let ids: Vec<_> = (0..5).map(|row| die("k", "E_SCHEMA", format!("row {row}"))).collect();
+    for kind in ["k", "other"] {
+        die(kind, "E_ADDRESS", String::new());
+    }
+    bench.jobs.discard(ids[0]).unwrap();
+    let arrivals = last(&bench, 5).arrivals;
+    assert_eq!((arrivals.jobs.count, arrivals.jobs.at_least, arrivals.causes), (6, false, 3));
+    let first = &arrivals.largest[0];
+    assert_eq!((first.code.as_str(), first.jobs, first.sample), ("E_SCHEMA", 4, ids[1]));
+    let ever = bench.jobs.report(Window::ever()).unwrap().arrivals;
+    assert_eq!((ever.jobs.count, ever.causes), (7, 4));
+    let jobs = vec![NewJob::new("r", "k"); 2_000];
+    bench.jobs.enqueue_many(jobs, BatchRule::PerItem).unwrap();
+    for lease in bench.jobs.claim(ClaimRequest::new("r").up_to(2_000)).unwrap() {
+        lease.fail(Failure::permanent("MANY")).unwrap();
+    }
+    let many = last(&bench, 5).arrivals;
+    assert_eq!((many.jobs.count, many.jobs.at_least), (2_000, true));
+    bench.check();
+}
+
 /// The oldest ready job is found behind younger ones of a higher priority; delayed ones by due time.
 #[test]
 fn the_oldest_ready_job_and_the_delayed_ones_are_told() {

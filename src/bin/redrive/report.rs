@@ -70,6 +70,24 @@ fn text(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         writeln!(out, "{what} after {}", line(attempts))?;
     }
     writeln!(out, "delayed: {}", delayed(&report.delayed))?;
+    let arrivals = &report.arrivals;
+    if arrivals.causes > 0 {
+        let (jobs, causes) = (count(arrivals.jobs), arrivals.causes);
+        writeln!(out, "died in this time and still dead: {jobs} jobs, {causes} causes")?;
+    }
+    for found in &arrivals.largest {
+        let text = format!(
+            "{} {}/{} {} {}: {} jobs, for example job {}",
+            output::cause(found.cause),
+            found.queue,
+            found.kind,
+            found.class,
+            found.code,
+            found.jobs,
+            found.sample,
+        );
+        writeln!(out, "    {}", output::one_line(&text, 400))?;
+    }
     for stop in &report.pauses {
         writeln!(out, "{}", pause::line(stop))?;
     }
@@ -116,10 +134,11 @@ fn line(attempts: Attempts) -> String {
     format!("1 attempt {one}, 2: {two}, 3: {three}, 4-6: {up_to_6}, 7-12: {up_to_12}, more: {more}")
 }
 
+fn count(Count { count, at_least, .. }: Count) -> String {
+    if at_least { format!("at least {count}") } else { count.to_string() }
+}
+
 fn delayed(backlog: &DelayedBacklog) -> String {
-    let count = |Count { count, at_least, .. }: Count| {
-        if at_least { format!("at least {count}") } else { count.to_string() }
-    };
     format!(
         "{} due already, {} within a minute, {} within an hour, {} within a day, {} later",
         count(backlog.overdue),
