@@ -131,9 +131,11 @@ impl JobPage {
     ) -> Result<(), StorageError> {
         let timed = |class: Class| key::read_timed(name).map(|(_, id)| (class.queue, id));
         let found = match which {
-            OnTheirWay::Ready => key::read_class(name.get(..8).unwrap_or_default()).and_then(|class| {
-                record::decode::<(JobId, Timestamp)>(value).map(|(id, _)| (class.queue, id))
-            }),
+            OnTheirWay::Ready => {
+                key::read_class(name.get(..8).unwrap_or_default()).and_then(|class| {
+                    record::decode::<(JobId, Timestamp)>(value).map(|(id, _)| (class.queue, id))
+                })
+            }
             OnTheirWay::Delayed => {
                 record::decode::<(Class, Lane)>(value).and_then(|(class, _)| timed(class))
             }

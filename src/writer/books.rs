@@ -83,21 +83,21 @@ impl Books {
         }
     }
 
-    /// Drops windows of minutes before `oldest`, of a few classes, up to `count_max` of each. The latest
-    /// one of them stays: what happened from `oldest` on is counted from it.
+    /// Drops up to `count_max` windows of minutes before `oldest`, of a few classes. The latest one of each
+    /// stays: what happened from `oldest` on is counted from it. What is left over goes in a later
+    /// minute.
     pub(super) fn prune(
         &mut self,
         rows: &mut WriteRows<'_>,
         oldest: u64,
         count_max: usize,
     ) -> Result<(), StorageError> {
-        let first = self.to_prune.len().saturating_sub(PRUNE_CLASSES);
-        for class in self.to_prune.split_off(first) {
-            let Some((dropped, kept_from)) =
-                counter::prune_windows(rows, class, oldest, count_max)?
-            else {
-                continue;
-            };
+        let mut left = count_max;
+        for _ in 0..PRUNE_CLASSES {
+            let Some(class) = self.to_prune.pop_if(|_| left > 0) else { break };
+            let pruned = counter::prune_windows(rows, class, oldest, left)?;
+            let Some((dropped, kept_from)) = pruned else { continue };
+            left = left.saturating_sub(usize::try_from(dropped).unwrap_or(usize::MAX));
             // Not a change of what is counted: the minute of the counters stays.
             let counters = self.classes.entry(class).or_default();
             counters.windows = counters.windows.saturating_sub(dropped);

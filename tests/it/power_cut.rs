@@ -48,7 +48,10 @@ fn is_telling(ops: &[Op]) -> bool {
     let ordered = |op: &Op| matches!(op, Op::Enqueue(item) if item.order == Some(0));
     let batches = |op: &Op| matches!(op, Op::Claim { jobs: 2.., followers: true, .. });
     let marked = |op: &Op| matches!(op, Op::Step { changes, .. } if !changes.is_empty());
-    count(effects) > 1 && count(marked) > 1 && count(ordered) > 3 && count(batches) > 2
+    let pauses = |op: &Op| matches!(op, Op::Pause { .. });
+    let holds = |op: &Op| matches!(op, Op::Throttle { .. });
+    let stops = count(pauses) > 0 && count(holds) > 0;
+    count(effects) > 1 && count(marked) > 1 && count(ordered) > 3 && count(batches) > 2 && stops
 }
 
 /// Four jobs that are ahead of all others, and a claim for them.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive::{
-    BatchRule, ClaimRequest, Failure, FailureClass, JobPolicy, NewJob, OpenError, Options, Pause,
-    Report, Scope, Window,
+    BatchRule, ClaimRequest, Failure, FailureClass, Filter, JobPolicy, NewJob, OpenError, Options,
+    Pause, Report, Scope, Window,
 };
 
 use crate::support::{Bench, check, every_second, full, secs};
@@ -128,7 +128,8 @@ fn quarantine_arrivals_are_told_by_cause() {
     for kind in ["k", "other"] {
         die(kind, "E_ADDRESS", String::new());
     }
-    bench.jobs.discard(ids[0]).unwrap();
+    let gone = Filter::new().ids([ids[0]]);
+    bench.jobs.dead().discard(&gone, "seen").unwrap();
     let arrivals = last(&bench, 5).arrivals;
     assert_eq!((arrivals.jobs.count, arrivals.jobs.at_least, arrivals.causes), (6, false, 3));
     let first = &arrivals.largest[0];
@@ -201,6 +202,29 @@ fn p_11_windows_are_dropped_after_their_time_and_the_books_still_balance() {
     for bad in [Duration::ZERO, secs(59), secs(367 * 86_400)] {
         let refused = Options::new().keep_windows(bad).open(&bench.path);
         assert!(matches!(refused, Err(OpenError::BadOption { option: "keep_windows", .. })));
+    }
+}
+
+/// P15: many old windows go in slices, and the books balance in between.
+#[test]
+fn p_15_many_old_windows_are_dropped_in_slices() {
+    let mut bench = Bench::new();
+    for _ in 0..1_300 {
+        bench.add("x");
+        bench.advance(60);
+    }
+    bench.jobs.clone().close().unwrap();
+    let options = Options::new().clock(bench.clock.clone()).keep_windows(secs(600));
+    bench.jobs = options.open(&bench.path).unwrap();
+    let rows = || bench.jobs.rows_touched();
+    for _ in 0..3 {
+        let before = rows();
+        bench.add("x");
+        assert!(rows() - before < 2_100, "no commit drops more than a slice");
+        assert_eq!(bench.jobs.minutes("q", "k", Window::ever()).unwrap().len(), 11);
+        assert_eq!(last(&bench, 5).total.residual, 0);
+        bench.check();
+        bench.advance(60);
     }
 }
 
