@@ -20,6 +20,8 @@ pub use clock::ManualClock;
 pub use clock::{Clock, Signal, SystemClock};
 pub use domain::abort::{Abort, AbortReason};
 pub use domain::cohort::{CohortCounts, CohortState, MemberOutcome, SkipReason};
+pub use domain::count::Count;
+pub use domain::explain::{Explanation, Reason};
 pub use domain::failure::{Failure, FailureClass};
 pub use domain::filter::{BadFilter, Filter};
 pub use domain::health::{Check, Health, HealthLimits, Level, Limit};
@@ -47,7 +49,6 @@ pub use handle::completion::Completion;
 pub use handle::dead::{Cause, Causes, DeadCursor, DeadJob, DeadPage, Discarded, Quarantine};
 pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
 pub use handle::effects::Effects;
-pub use handle::explain::{Explanation, Reason};
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::list::{JobPage, OnTheirWay};
@@ -60,7 +61,7 @@ pub use handle::read::{EffectRow, Reader};
 pub use handle::reconcile::Reconciled;
 pub use handle::redrive::Redrive;
 pub use handle::report::{
-    Attempts, Balance, Change, Count, DelayedBacklog, OldestReady, QueueBalance, Report,
+    Attempts, Balance, Change, DelayedBacklog, OldestReady, QueueBalance, Report,
 };
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;

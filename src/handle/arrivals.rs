@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::domain::count::Count;
 use crate::domain::failure::FailureClass;
 use crate::domain::id::{Class, JobId};
 use crate::domain::time::Timestamp;
 use crate::error::StorageError;
-use crate::handle::report::Count;
 use crate::store::backlog;
 use crate::store::rows::Rows;
 

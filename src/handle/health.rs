@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::counter::{Counters, Flow, Gauge};
+use crate::domain::effort::WORKED;
 use crate::domain::health::{Health, HealthLimits, Limit};
 use crate::domain::id::{Class, QueueId};
 use crate::domain::job::Lane;
@@ -86,6 +87,7 @@ type Worst = (u64, Option<String>);
 struct Facts {
     retry_share: Worst,
     oldest_ready: Worst,
+    unreconciled: Worst,
     growth: Worst,
     expiries: Worst,
     crashes: Worst,
@@ -168,6 +170,9 @@ impl Facts {
             if let Some((since, job)) = backlog::oldest_ready(rows, class, lane)? {
                 let age_ms = now.ms_since(since);
                 worse(&mut self.oldest_ready, age_ms, || format!("job {job}, {label}"));
+                if lane.is_reconcile() {
+                    worse(&mut self.unreconciled, age_ms, || format!("job {job}, {label}"));
+                }
                 if lane == Lane::Fresh {
                     fresh_ms = age_ms;
                 }
@@ -191,6 +196,13 @@ impl Facts {
             self.oldest_ready,
             limits.oldest_ready_ms,
             "ask `redrive explain` about the job: no worker, no handler for its kind, or too few workers",
+        );
+        health.check(
+            "unreconciled",
+            "ms",
+            self.unreconciled,
+            limits.unreconciled_ms,
+            "nobody asks what became of an unknown outcome: run a worker that has a reconciler for the kind",
         );
         health.check(
             "quarantine_growth",
@@ -248,10 +260,10 @@ impl QueueFacts {
         let ago = now.minute().saturating_sub(SHARE_MINUTES);
         let before = counter::at_end_of(rows, class, ago, counters)?;
         let flows = counters.flows.since(&before.flows);
-        self.worked_ms += flows.sum(Lane::ALL.map(Flow::worked));
-        self.retried_ms += flows.get(Flow::worked(Lane::Retry));
+        self.worked_ms += flows.sum(WORKED);
+        self.retried_ms += flows.sum([Flow::WorkedRetry, Flow::WorkedReconcile]);
         self.leases += counters.sum(Lane::ALL.map(Gauge::leased));
-        self.retries += counters.gauge(Gauge::leased(Lane::Retry));
+        self.retries += counters.sum([Lane::Retry, Lane::Reconcile].map(Gauge::leased));
         Ok(())
     }
 

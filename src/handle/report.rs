@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::domain::count::Count;
 use crate::domain::counter::{Counters, Flow, Flows, Gauge};
 use crate::domain::effort::{COMPLETED_AFTER, DIED_AFTER, WORKED};
 use crate::domain::id::{Class, JobId};
@@ -138,16 +139,6 @@ pub struct DelayedBacklog {
     pub later: Count,
 }
 
-/// A count that stops at a bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Count {
-    /// How many.
-    pub count: u64,
-    /// There may be more.
-    pub at_least: bool,
-}
-
 impl Redrive {
     /// The books over `window`, and what waits now.
     ///
@@ -212,14 +203,6 @@ impl Redrive {
             report.pauses = list(rows)?;
             Ok(report)
         })
-    }
-}
-
-impl Count {
-    /// What was found by counting no further than `count_max`.
-    pub(crate) fn up_to(found: usize, count_max: usize) -> Self {
-        let count = u64::try_from(found).unwrap_or(u64::MAX);
-        Self { count, at_least: found >= count_max }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::domain::count::Count;
 use crate::domain::job::JobState;
 use crate::domain::window::Window;
 use crate::handle::redrive::Redrive;
-use crate::handle::report::{Balance, Change, Count, DelayedBacklog, Report};
+use crate::handle::report::{Balance, Change, DelayedBacklog, Report};
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::text;
 use crate::testing::life::Place;

@@ -1,8 +1,8 @@
 //! Why a job is not running: every reason there is.
 
 use redrive::{
-    ClaimRequest, Failure, Filter, Hold, JobId, JobState, NewJob, OnDead, Options, Pause,
-    QueuePolicy, Reason, RedrivePlan, Scope,
+    ClaimRequest, Failure, Filter, Hold, JobId, JobPolicy, JobState, NewJob, OnDead, OnUnknown,
+    Options, Pause, QueuePolicy, Reason, RedrivePlan, Scope,
 };
 
 use crate::support::{Bench, every_second, secs};
@@ -196,5 +196,28 @@ fn a_blocked_job_says_who_holds_its_ordering_key() {
     blocked(JobState::Leased);
     lease.fail(Failure::permanent("E")).unwrap();
     blocked(JobState::Dead);
+    bench.check();
+}
+
+/// P8: a job whose outcome is to be asked for first says so, and whether anybody could ask.
+#[test]
+fn p_8_a_job_that_waits_for_a_reconciler_says_so() {
+    let bench = Bench::new();
+    let policy = JobPolicy::new().on_unknown(OnUnknown::Reconcile);
+    let id = bench.add_with(NewJob::new("q", "k").policy(policy));
+    bench.claim_one().fail(Failure::ambiguous("timeout")).unwrap();
+    assert_eq!(why(&bench, id).last(), Some(&Reason::Reconciler { seen: false }));
+    let level = || {
+        let health = bench.jobs.health().unwrap();
+        health.checks.iter().find(|check| check.name == "unreconciled").unwrap().level
+    };
+    assert_eq!(level(), redrive::Level::Ok);
+    bench.advance(600);
+    bench.jobs.sweep().unwrap();
+    assert_eq!(level(), redrive::Level::Warning);
+    let asks = ClaimRequest::new("q").kinds(["other"]).reconciles(["k"]);
+    let lease = bench.jobs.claim(asks).unwrap().remove(0);
+    lease.release().unwrap();
+    assert_eq!(why(&bench, id), [Reason::Reconciler { seen: true }]);
     bench.check();
 }

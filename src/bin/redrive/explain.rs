@@ -66,6 +66,10 @@ fn line(reason: &Reason) -> String {
         Reason::Leased { worker, since, .. } => {
             format!("{worker} has had it since {}", at(since))
         }
+        Reason::Reconciler { .. } => {
+            "the outcome of an earlier delivery is unknown: it waits for a reconciler of its kind"
+                .into()
+        }
         Reason::Delayed { until } => format!("it is delayed until {}", at(until)),
         Reason::Paused { pause } | Reason::RedrivePaused { pause } => pause::line(pause),
         Reason::Held { hold } => pause::line(hold),
