@@ -29,6 +29,7 @@ mod power_cut;
 mod report;
 mod runbook;
 mod steps;
+mod stories;
 mod support;
 mod tidy;
 mod unknown;
