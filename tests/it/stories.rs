@@ -1,6 +1,11 @@
 //! The stories that the examples tell, killed at named places and at random moments, and told to the end
 //! (P6, P7, P8).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the stories, their servers and their killers sleep"
+)]
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,6 +19,7 @@ mod provider;
 mod refund;
 #[path = "../../examples/shipments/story.rs"]
 mod shipments;
+#[expect(dead_code, reason = "the test itself starts the processes again")]
 #[path = "../../examples/support/supervisor.rs"]
 mod supervisor;
 
@@ -68,7 +74,6 @@ fn dies_anywhere(story: &str) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "until a process is killed")]
 fn wait(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
