@@ -86,6 +86,10 @@ impl Harness {
             collect(fx, changes, follow_ups);
             Ok(output)
         });
+        // A step that a cut has failed says so as a failure of the job: nothing was acknowledged.
+        if let Some(error) = self.jobs.poisoned() {
+            return Err(text(error));
+        }
         let answer = answer.map_err(|failure| failure.code().to_owned());
         let saved = self.model.jobs.get(&id).and_then(|job| job.steps.get(&name)).copied();
         let bad = follow_ups.iter().any(|item| item.bad);
