@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::failure::{Failure, FailureClass};
-use crate::domain::id::{Class, QueueId};
+use crate::domain::id::{Class, KindId, QueueId};
 use crate::domain::limits::{HOLD_MS_MAX, MESSAGE_BYTES_MAX, cut};
 use crate::domain::time::Timestamp;
 
@@ -110,6 +110,24 @@ pub(crate) enum Stopped {
 }
 
 impl Stopped {
+    /// The same by its names, which `queue` and `kind` look up.
+    pub(crate) fn scope<E>(
+        self,
+        queue: impl Fn(QueueId) -> Result<String, E>,
+        kind: impl Fn(KindId) -> Result<String, E>,
+    ) -> Result<Scope, E> {
+        Ok(match self {
+            Self::Queue(id) | Self::HeldQueue(id) => Scope::Queue { queue: queue(id)? },
+            Self::Class(class) | Self::HeldClass(class) => {
+                Scope::Class { queue: queue(class.queue)?, kind: kind(class.kind)? }
+            }
+            Self::Redrive => Scope::Redrive,
+            Self::RedriveClass(class) => {
+                Scope::RedriveClass { queue: queue(class.queue)?, kind: kind(class.kind)? }
+            }
+        })
+    }
+
     pub(crate) const fn is_hold(self) -> bool {
         match self {
             Self::HeldQueue(_) | Self::HeldClass(_) => true,

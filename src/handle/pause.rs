@@ -138,15 +138,6 @@ fn paused(rows: &impl Rows, stopped: Stopped, stop: Stop) -> Result<Paused, Stor
     let queue =
         |id| Ok::<_, StorageError>(names::queue(rows, id)?.map_or(String::new(), |q| q.name));
     let kind = |id| Ok::<_, StorageError>(names::kind(rows, id)?.unwrap_or_default());
-    let scope = match stopped {
-        Stopped::Queue(id) | Stopped::HeldQueue(id) => Scope::Queue { queue: queue(id)? },
-        Stopped::Class(class) | Stopped::HeldClass(class) => {
-            Scope::Class { queue: queue(class.queue)?, kind: kind(class.kind)? }
-        }
-        Stopped::Redrive => Scope::Redrive,
-        Stopped::RedriveClass(class) => {
-            Scope::RedriveClass { queue: queue(class.queue)?, kind: kind(class.kind)? }
-        }
-    };
+    let scope = stopped.scope(queue, kind)?;
     Ok(Paused::new(scope, stop))
 }

@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, OnceCell};
 
-use redb::{ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
 use serde::de::DeserializeOwned;
 
 use crate::error::StorageError;
@@ -172,6 +172,17 @@ impl Rows for WriteRows<'_> {
 /// old snapshot keeps old pages from being used again.
 pub(crate) struct Snapshot(pub(super) ReadTransaction);
 
+impl Snapshot {
+    /// A table, if anything was ever written to it.
+    fn open(&self, table: TableId) -> Result<Option<ReadOnlyTable<Bytes, Bytes>>, StorageError> {
+        match self.0.open_table(table.definition()) {
+            Ok(open) => Ok(Some(open)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(table_error(error)),
+        }
+    }
+}
+
 impl Rows for Snapshot {
     fn with<T>(
         &self,
@@ -179,11 +190,7 @@ impl Rows for Snapshot {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> Result<T, StorageError>,
     ) -> Result<Option<T>, StorageError> {
-        match self.0.open_table(table.definition()) {
-            Ok(open) => get_row(&open, key, read),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(table_error(error)),
-        }
+        self.open(table)?.map_or(Ok(None), |open| get_row(&open, key, read))
     }
 
     fn range(
@@ -193,19 +200,11 @@ impl Rows for Snapshot {
         to: &[u8],
         count_max: usize,
     ) -> Result<Vec<Row>, StorageError> {
-        match self.0.open_table(table.definition()) {
-            Ok(open) => range_rows(&open, from, to, count_max),
-            Err(TableError::TableDoesNotExist(_)) => Ok(Vec::new()),
-            Err(error) => Err(table_error(error)),
-        }
+        self.open(table)?.map_or(Ok(Vec::new()), |open| range_rows(&open, from, to, count_max))
     }
 
     fn last(&self, table: TableId, from: &[u8], to: &[u8]) -> Result<Option<Row>, StorageError> {
-        match self.0.open_table(table.definition()) {
-            Ok(open) => last_row(&open, from, to),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(table_error(error)),
-        }
+        self.open(table)?.map_or(Ok(None), |open| last_row(&open, from, to))
     }
 
     fn count_in(
@@ -215,20 +214,12 @@ impl Rows for Snapshot {
         to: &[u8],
         count_max: usize,
     ) -> Result<usize, StorageError> {
-        match self.0.open_table(table.definition()) {
-            Ok(open) => count_rows(&open, from, to, count_max),
-            Err(TableError::TableDoesNotExist(_)) => Ok(0),
-            Err(error) => Err(table_error(error)),
-        }
+        self.open(table)?.map_or(Ok(0), |open| count_rows(&open, from, to, count_max))
     }
 
     fn count(&self, table: TableId) -> Result<u64, StorageError> {
         use redb::ReadableTableMetadata;
-        match self.0.open_table(table.definition()) {
-            Ok(open) => open.len().map_err(storage),
-            Err(TableError::TableDoesNotExist(_)) => Ok(0),
-            Err(error) => Err(table_error(error)),
-        }
+        self.open(table)?.map_or(Ok(0), |open| open.len().map_err(storage))
     }
 }
 

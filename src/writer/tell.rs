@@ -2,7 +2,7 @@
 
 use crate::domain::counter::Flow;
 use crate::domain::job::{Job, State};
-use crate::domain::pause::{Paused, Scope, Stop, Stopped};
+use crate::domain::pause::{Paused, Stop, Stopped};
 use crate::error::StorageError;
 use crate::writer::batch::Batch;
 use crate::writer::events::EventKind;
@@ -53,16 +53,7 @@ impl Batch<'_, '_> {
         let registry = &self.core.registry;
         let queue = |id| Ok::<_, StorageError>(registry.queue(id)?.1.to_string());
         let kind = |id| Ok::<_, StorageError>(registry.kind(id)?.to_string());
-        let scope = match stopped {
-            Stopped::Queue(id) | Stopped::HeldQueue(id) => Scope::Queue { queue: queue(id)? },
-            Stopped::Class(class) | Stopped::HeldClass(class) => {
-                Scope::Class { queue: queue(class.queue)?, kind: kind(class.kind)? }
-            }
-            Stopped::Redrive => Scope::Redrive,
-            Stopped::RedriveClass(class) => {
-                Scope::RedriveClass { queue: queue(class.queue)?, kind: kind(class.kind)? }
-            }
-        };
+        let scope = stopped.scope(queue, kind)?;
         Ok(Paused::new(scope, stop.clone()))
     }
 }
