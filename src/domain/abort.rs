@@ -172,7 +172,9 @@ impl Abort {
         };
         match self {
             Self::DeadShare { percent, results_min, results_last } => {
-                within("percentage", u64::from(percent), 100)?;
+                if !(1..=100).contains(&percent) {
+                    return Err("its share is not within 0.01 to 1".to_owned());
+                }
                 within("number of latest results", u64::from(results_last), results)?;
                 within("least number of results", u64::from(results_min), u64::from(results_last))?;
                 enough(results_min)
