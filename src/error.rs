@@ -174,10 +174,12 @@ macro_rules! errors {
 mod cohort;
 mod dead;
 mod effect;
+mod pause;
 
 pub use cohort::{CohortError, RedriveError};
-pub use dead::{AmendError, DeadError};
+pub use dead::{AmendError, DeadError, ExportError, ImportError};
 pub use effect::EffectError;
+pub use pause::PauseError;
 
 errors! {
     /// Opening failed. A file that is not ours, newer or damaged was not changed, also where the damage
@@ -275,6 +277,16 @@ errors! {
             /// The limit.
             count_max: usize,
         } => "there are already {count_max} {what}, the most one file may hold: put what varies into the payload";
+        /// The queue has as many dead jobs as it may, and its rule is to accept nothing then
+        /// ([`Overflow::Refuse`](crate::Overflow::Refuse)).
+        QuarantineFull {
+            /// The queue.
+            queue: String,
+            /// How many dead jobs it has.
+            jobs: u64,
+            /// How many bytes of payloads they have.
+            bytes: u64,
+        } => "queue {queue:?} accepts nothing while {jobs} dead jobs ({bytes} bytes) lie in its quarantine: redrive or discard some, or change its retention";
         /// More jobs in one call than allowed.
         BatchTooLarge {
             /// How many.
@@ -383,26 +395,6 @@ errors! {
             why: BadName,
         } => "the queue cannot be used: {why}";
         /// The file knows as many queues or policies as it may.
-        TooMany {
-            /// Of what.
-            what: &'static str,
-            /// The limit.
-            count_max: usize,
-        } => "there are already {count_max} {what}, the most one file may hold";
-    }
-
-    /// Nothing was paused or resumed.
-    PauseError {
-        /// A name cannot be used.
-        BadName {
-            /// Which of them.
-            what: &'static str,
-            /// Why.
-            why: BadName,
-        } => "the {what} cannot be used: {why}";
-        /// No reason was given. Whoever finds the pause later has nothing else to go by.
-        NoReason => "a pause needs a reason: say why, for whoever finds it";
-        /// The file knows as many queues, kinds or pauses as it may.
         TooMany {
             /// Of what.
             what: &'static str,

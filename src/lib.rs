@@ -33,14 +33,15 @@ pub use domain::pause::{Hold, Paused, Scope};
 pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
 pub use domain::removal::{Removal, RemovalReason, RemovedCause};
+pub use domain::retention::{DeadRetention, Overflow, RetentionBound};
 pub use domain::schedule::Schedule;
 pub use domain::time::Timestamp;
 pub use domain::unknown::UnknownOutcome;
 pub use domain::window::Window;
 pub use error::{
     AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
-    EnqueueError, OpenError, PauseError, QueueError, RedriveError, SettleError, StorageError,
-    WorkersError,
+    EnqueueError, ExportError, ImportError, OpenError, PauseError, QueueError, RedriveError,
+    SettleError, StorageError, WorkersError,
 };
 pub use handle::arrivals::{CauseArrivals, QuarantineArrivals};
 pub use handle::claim::ClaimRequest;
@@ -49,6 +50,7 @@ pub use handle::completion::Completion;
 pub use handle::dead::{Cause, Causes, DeadCursor, DeadJob, DeadPage, Discarded, Quarantine};
 pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
 pub use handle::effects::Effects;
+pub use handle::export::{Exported, ImportRefusal, ImportReport};
 pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::list::{JobPage, OnTheirWay};

@@ -1,12 +1,14 @@
 //! The first transition of every job: from nothing to ready or delayed.
 
 use crate::domain::counter::Flow;
+use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
 use crate::domain::id::{Class, JobId, PolicyId};
-use crate::domain::job::{Cycle, Delayed, Job, Lane, Payload, Ready, State};
+use crate::domain::job::{Cycle, Dead, Delayed, Job, Lane, Payload, Ready, State};
 use crate::domain::key::KeyClaim;
 use crate::domain::order::OrderKey;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Step;
+use crate::domain::unknown::UnknownOutcome;
 
 /// When a job may first run, or run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +71,77 @@ impl Arrival {
             cohort: None,
             amended: false,
             steps: 0,
+            imported: None,
             state,
             order: self.order,
         };
         Step { job, flows: vec![Flow::Enqueued], history: None }
     }
+}
+
+/// A dead job that comes out of an export.
+#[derive(Clone, Debug)]
+pub(crate) struct Return {
+    pub(crate) id: JobId,
+    /// Its id in the export.
+    pub(crate) from: JobId,
+    pub(crate) class: Class,
+    pub(crate) policy: PolicyId,
+    pub(crate) priority: u8,
+    pub(crate) key: Option<KeyClaim>,
+    pub(crate) payload: Payload,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) deliveries: u32,
+    pub(crate) redrives: u32,
+    pub(crate) first_failed_at: Option<Timestamp>,
+    pub(crate) unknown: Option<UnknownOutcome>,
+    pub(crate) amended: bool,
+    pub(crate) death: Death,
+    /// How many entries of history come with it.
+    pub(crate) history: u32,
+    pub(crate) pinned: Vec<u32>,
+    pub(crate) marker: [u8; 16],
+}
+
+/// Dead again, with the evidence it had; `seq` is the store's next number.
+pub(crate) fn returned(from: Return, now: Timestamp, seq: u64) -> Step {
+    let Death { at, reason, class, code, message, provider_ref, worker, version, cause, attempts } =
+        from.death;
+    let state = State::Dead(Dead {
+        reason,
+        class,
+        code,
+        message,
+        provider_ref,
+        worker,
+        version,
+        died_at: at,
+        cause,
+        seq,
+    });
+    let job = Job {
+        id: from.id,
+        class: from.class,
+        policy: from.policy,
+        priority: from.priority,
+        key: from.key,
+        payload: from.payload,
+        enqueued_at: from.enqueued_at,
+        deliveries: from.deliveries,
+        redrives: from.redrives,
+        first_failed_at: from.first_failed_at,
+        unknown: from.unknown,
+        cycle: Cycle { attempts, ..Cycle::default() },
+        history_next: from.history.saturating_add(1),
+        history_pinned: from.pinned,
+        cohort: None,
+        amended: from.amended,
+        steps: 0,
+        imported: Some(from.marker),
+        state,
+        order: None,
+    };
+    let event = HistoryEvent::Imported { from: from.from };
+    let history = Some(HistoryEntry { at: now, event });
+    Step { job, flows: vec![Flow::Imported], history }
 }

@@ -74,6 +74,8 @@ numbered! {
         ReconciledNot => "reconciled_did_not_happen",
         ReconciledUnknown => "reconciled_still_unknown",
         WorkedReconcile => "worked_ms_reconcile",
+        Evicted => "evicted",
+        Imported => "imported",
     }
 }
 
@@ -99,6 +101,7 @@ numbered! {
         DelayedSuspectReconcile => "delayed_suspect_reconcile",
         LeasedReconcile => "leased_reconcile",
         LeasedSuspectReconcile => "leased_suspect_reconcile",
+        DeadBytes => "dead_bytes",
     }
 }
 
@@ -232,6 +235,12 @@ impl Counters {
         self.gauges.get(gauge.place()).copied().unwrap_or(0)
     }
 
+    /// A gauge that does not count jobs but what they have.
+    pub(crate) fn weigh(&mut self, gauge: Gauge, less: u64, more: u64) {
+        let slot = slot(&mut self.gauges, gauge.place());
+        *slot = slot.saturating_add(more).saturating_sub(less);
+    }
+
     pub(crate) fn enter(&mut self, gauge: Gauge) {
         let slot = slot(&mut self.gauges, gauge.place());
         *slot = slot.saturating_add(1);
@@ -270,16 +279,19 @@ impl Counters {
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the
     /// places they can be in and all the ways they can have ended. 0 when the books balance.
     pub(crate) fn residual(&self) -> i64 {
-        let ended = [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Damaged];
+        let ended =
+            [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Evicted, Flow::Damaged];
         let ended = self.flows.sum(ended);
-        self.flows.get(Flow::Enqueued).wrapping_sub(ended).wrapping_sub(self.alive()).cast_signed()
+        let came = self.flows.sum([Flow::Enqueued, Flow::Imported]);
+        came.wrapping_sub(ended).wrapping_sub(self.alive()).cast_signed()
     }
 
-    /// The same for the quarantine: deaths less the ways out of it and those in it.
+    /// The same for the quarantine: deaths and imports less the ways out of it and those in it.
     pub(crate) fn dead_residual(&self) -> i64 {
         let died = self.flows.sum(FailureClass::ALL.map(Flow::died));
-        let left = self.flows.sum([Flow::Discarded, Flow::Redriven]);
-        died.wrapping_sub(left).wrapping_sub(self.gauge(Gauge::Dead)).cast_signed()
+        let came = died + self.flows.get(Flow::Imported);
+        let left = self.flows.sum([Flow::Discarded, Flow::Evicted, Flow::Redriven]);
+        came.wrapping_sub(left).wrapping_sub(self.gauge(Gauge::Dead)).cast_signed()
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::failure::FailureClass;
-use crate::domain::id::CohortId;
+use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{Dead, DeathReason};
 use crate::domain::limits::{HISTORY_FIRST, HISTORY_LATEST};
 use crate::domain::time::Timestamp;
@@ -51,6 +51,11 @@ pub enum HistoryEvent {
     Amended {
         /// Why.
         note: String,
+    },
+    /// It came out of an export. What is before this happened elsewhere, or earlier.
+    Imported {
+        /// Its id in the export.
+        from: JobId,
     },
 }
 

@@ -154,6 +154,8 @@ pub(crate) struct Job {
     pub(crate) amended: bool,
     /// How many steps it has committed: rows in the table of markers.
     pub(crate) steps: u32,
+    /// What an import knows it by again, if it came from one.
+    pub(crate) imported: Option<[u8; 16]>,
     pub(crate) state: State,
     pub(crate) order: Option<OrderKey>,
 }
@@ -322,6 +324,26 @@ impl Job {
             | State::Done(_)
             | State::Cancelled(_)
             | State::Blocked(_) => None,
+        }
+    }
+
+    /// The bytes of payload it has in the quarantine; 0 when it is not dead.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        match (&self.state, &self.payload) {
+            (State::Dead(_), Payload::Inline(blob)) => {
+                u64::try_from(blob.0.len()).unwrap_or(u64::MAX)
+            }
+            (State::Dead(_), Payload::Stored { bytes }) => *bytes,
+            (
+                State::Ready(_)
+                | State::Delayed(_)
+                | State::Leased(_)
+                | State::Dead(_)
+                | State::Done(_)
+                | State::Cancelled(_)
+                | State::Blocked(_),
+                _,
+            ) => 0,
         }
     }
 

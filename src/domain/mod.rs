@@ -32,6 +32,7 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod removal;
+pub(crate) mod retention;
 pub(crate) mod schedule;
 pub(crate) mod time;
 pub(crate) mod transition;

@@ -248,6 +248,24 @@ impl JobPolicy {
         self
     }
 
+    /// With every number within what the builder allows, for one that was read from elsewhere.
+    pub(crate) fn checked(mut self) -> Self {
+        for budget in [
+            &mut self.max_deliveries,
+            &mut self.transient_max,
+            &mut self.throttled_max,
+            &mut self.ambiguous_max,
+            &mut self.crashed_max,
+        ] {
+            *budget = (*budget).max(1);
+        }
+        self.redrives_max = self.redrives_max.min(REDRIVES_MAX);
+        self.lease_ms = self.lease_ms.clamp(LEASE_MS_MIN, LEASE_MS_MAX);
+        self.deadline_ms = self.deadline_ms.map(|ms| ms.max(1));
+        self.schedule = self.schedule.checked();
+        self
+    }
+
     /// How many deliveries of one cycle may end in `class`.
     pub(crate) const fn class_max(&self, class: FailureClass) -> u32 {
         match class {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::id::PolicyId;
 use crate::domain::order::OnDead;
+use crate::domain::retention::DeadRetention;
 
 /// What is stored about a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,8 @@ pub(crate) struct Queue {
     pub(crate) retry_share_percent: u32,
     /// What a dead job means for those behind it under one ordering key.
     pub(crate) on_dead: OnDead,
+    /// How much of its quarantine is kept.
+    pub(crate) retention: DeadRetention,
 }
 
 impl Queue {
@@ -24,6 +27,7 @@ impl Queue {
             policy: None,
             retry_share_percent: 50,
             on_dead: OnDead::default(),
+            retention: DeadRetention::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::filter::DeadFacts;
 use crate::domain::id::JobId;
 use crate::domain::limits::REMOVAL_CAUSES_MAX;
+use crate::domain::retention::RetentionBound;
 use crate::domain::time::Timestamp;
 
 /// A record of dead jobs that were removed together.
@@ -34,6 +35,13 @@ pub enum RemovalReason {
     Discarded {
         /// The reason given.
         reason: String,
+    },
+    /// The queue's [`DeadRetention`](crate::DeadRetention) removed them, within one minute.
+    Evicted {
+        /// The queue.
+        queue: String,
+        /// By which bound.
+        bound: RetentionBound,
     },
 }
 

@@ -64,6 +64,18 @@ impl Schedule {
         self
     }
 
+    /// With every number within what the builder allows.
+    pub(crate) fn checked(mut self) -> Self {
+        if let Shape::List { delays_ms } = &mut self.shape {
+            delays_ms.truncate(LIST_MAX);
+        }
+        let (factor, jitter) = match self.shape {
+            Shape::Exponential { factor_percent, .. } => (factor_percent, self.jitter_percent),
+            Shape::List { .. } => (100, self.jitter_percent),
+        };
+        self.factor_percent(factor).jitter_percent(jitter)
+    }
+
     /// The wait before the retry that follows failure number `failures` (counted from 1).
     /// `seed` chooses the jitter.
     pub(crate) fn delay_ms(&self, failures: u32, seed: u64) -> u64 {

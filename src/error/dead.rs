@@ -19,6 +19,31 @@ errors! {
         NoReason => "no reason was given: say why these jobs are discarded";
     }
 
+    /// Dead jobs were not all written.
+    ExportError {
+        /// The filter cannot be used. Nothing was written.
+        Filter {
+            /// What is wrong with it.
+            why: BadFilter,
+        } => "{why}";
+        /// The output failed. What was written before is there.
+        Output {
+            /// What it said.
+            message: String,
+        } => "the export could not be written: {message}";
+    }
+
+    /// An import ended early. What was read before is imported; it may be repeated.
+    ImportError {
+        /// The input failed.
+        Input {
+            /// The line, counted from 1.
+            line: u64,
+            /// What it said.
+            message: String,
+        } => "line {line} of the import could not be read: {message}";
+    }
+
     /// A job was not amended. Nothing changed.
     AmendError {
         /// There is no such job.

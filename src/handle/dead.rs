@@ -15,6 +15,7 @@ use crate::error::{AmendError, DeadError, StorageError};
 use crate::handle::job::JobInfo;
 use crate::handle::new_job::request_hash;
 use crate::handle::redrive::Redrive;
+use crate::store::database::Store;
 use crate::store::dead::{DeadRow, Scope, scan};
 use crate::store::names::{Known, Names};
 use crate::store::rows::Rows;
@@ -120,6 +121,14 @@ impl Redrive {
 }
 
 impl Quarantine {
+    pub(crate) const fn jobs(&self) -> &Redrive {
+        &self.jobs
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.jobs.store()
+    }
+
     /// Up to `limit` dead jobs that `filter` holds for, with their evidence: the first ones, or those
     /// after the end of an earlier page.
     ///

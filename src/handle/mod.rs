@@ -2,6 +2,7 @@
 //! then asks the writer.
 
 pub(crate) mod arrivals;
+pub(crate) mod base64;
 pub(crate) mod claim;
 pub(crate) mod cohort;
 pub(crate) mod completion;
@@ -9,6 +10,7 @@ pub(crate) mod dead;
 pub(crate) mod effect;
 pub(crate) mod effects;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod lease;

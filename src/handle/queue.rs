@@ -2,6 +2,7 @@
 
 use crate::domain::order::OnDead;
 use crate::domain::policy::JobPolicy;
+use crate::domain::retention::DeadRetention;
 use crate::error::QueueError;
 use crate::handle::check_name;
 use crate::handle::redrive::Redrive;
@@ -23,6 +24,7 @@ pub struct QueuePolicy {
     jobs: Option<JobPolicy>,
     retry_share_percent: Option<u32>,
     on_dead: Option<OnDead>,
+    retention: Option<DeadRetention>,
 }
 
 impl QueuePolicy {
@@ -45,6 +47,13 @@ impl QueuePolicy {
     #[must_use]
     pub fn on_dead(mut self, rule: OnDead) -> Self {
         self.on_dead = Some(rule);
+        self
+    }
+
+    /// How much of the queue's quarantine is kept (default: everything). Replaces what was set before.
+    #[must_use]
+    pub fn dead(mut self, retention: DeadRetention) -> Self {
+        self.retention = Some(retention);
         self
     }
 
@@ -74,6 +83,7 @@ impl Redrive {
             policy: policy.jobs,
             retry_share_percent: policy.retry_share_percent,
             on_dead: policy.on_dead,
+            retention: policy.retention,
         };
         self.ask(|reply| Command::SetQueue { settings, reply })?
     }

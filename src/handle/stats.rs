@@ -56,6 +56,8 @@ pub struct Counts {
     pub done: u64,
     /// In quarantine.
     pub dead: u64,
+    /// Bytes of payloads in quarantine.
+    pub dead_bytes: u64,
     /// Ended on request, ever.
     pub cancelled: u64,
     /// Of the delayed ones, those that wait for another attempt.
@@ -70,7 +72,8 @@ pub struct Counts {
     /// `completed`, `retried_transient`, `retried_throttled`, `retried_ambiguous`, `lease_expired`,
     /// `crashed`, `snoozed`, `released`, `died_permanent`, `died_transient`, `died_throttled`,
     /// `died_ambiguous`, `died_crashed`, `cancel_requested`, `cancelled`, `discarded`,
-    /// `stale_calls_refused`, `damaged_rows_set_aside`, `reconciled_happened`,
+    /// `stale_calls_refused`, `damaged_rows_set_aside`, `redriven`, `amended`, `evicted`, `imported`,
+    /// `reconciled_happened`,
     /// `reconciled_did_not_happen`, `reconciled_still_unknown`; the milliseconds of leases,
     /// `worked_ms_fresh`, `worked_ms_retry`, `worked_ms_suspect`, `worked_ms_reconcile`; and the jobs that
     /// ended by the number of attempts they took, `completed_after_1`, `completed_after_2`,
@@ -94,6 +97,7 @@ impl Counts {
             blocked: counters.gauge(Gauge::Blocked),
             done: counters.flows.get(Flow::Completed),
             dead: counters.gauge(Gauge::Dead),
+            dead_bytes: counters.gauge(Gauge::DeadBytes),
             cancelled: counters.flows.get(Flow::Cancelled),
             delayed_retry: counters.gauge(Gauge::delayed(Lane::Retry)),
             suspects: counters.sum(suspects),

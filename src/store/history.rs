@@ -23,6 +23,18 @@ pub(crate) fn append(
     rows.write(TableId::History, &key::history(job.id, next), Some(&record::encode(entry)?))
 }
 
+/// Writes the entries that a job comes with, from number 0 on.
+pub(crate) fn put_all<'e>(
+    rows: &mut WriteRows<'_>,
+    job: JobId,
+    entries: impl Iterator<Item = &'e HistoryEntry>,
+) -> Result<(), StorageError> {
+    for (number, entry) in (0..).zip(entries) {
+        rows.write(TableId::History, &key::history(job, number), Some(&record::encode(entry)?))?;
+    }
+    Ok(())
+}
+
 /// Drops all entries of a job.
 pub(crate) fn clear(rows: &mut WriteRows<'_>, job: &Job) -> Result<(), StorageError> {
     for entry in kept(job.history_next, &job.history_pinned).0 {

@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
-use crate::store::{amendment, history, key as key_store, mark, order};
+use crate::store::{amendment, history, import, key as key_store, mark, order};
 
 /// A job and whether it owns its key, as of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +110,9 @@ pub(crate) fn replace(
             rows.write(TableId::Jobs, &key::job(held.job.id), Some(&value))
         }
         (Some(held), None) => {
+            if let Some(marker) = held.job.imported {
+                import::put(rows, marker, None)?;
+            }
             if held.job.amended {
                 amendment::put(rows, held.job.id, None)?;
             }

@@ -11,6 +11,7 @@ pub(crate) mod database;
 pub(crate) mod dead;
 pub(crate) mod effect;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod job;
 pub(crate) mod key;
 pub(crate) mod mark;

@@ -31,6 +31,7 @@ pub(crate) enum TableId {
     Amendments = 22,
     Removals = 23,
     Effects = 24,
+    Imports = 25,
 }
 
 /// One table.
@@ -43,7 +44,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 25] = [
+pub(crate) const TABLES: [TableRow; 26] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -77,6 +78,7 @@ pub(crate) const TABLES: [TableRow; 25] = [
     row(TableId::Amendments, "redrive/amendments", "job u64"),
     row(TableId::Removals, "redrive/removals", "number u64"),
     row(TableId::Effects, "redrive/effects", "job u64, step name"),
+    row(TableId::Imports, "redrive/imports", "16 bytes"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

@@ -93,6 +93,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
     check.each(TableId::Tombstones, Check::tombstone_row)?;
     check.each(TableId::Pauses, Check::pause_row)?;
     check.each(TableId::Amendments, Check::amendment_row)?;
+    check.each(TableId::Imports, Check::import_row)?;
     check.each(TableId::CohortMembers, Check::member_row)?;
     check.cohorts()?;
     if check.finished != check.buried {
@@ -170,7 +171,9 @@ impl<R: Rows> Check<'_, R> {
         if key::read_job(name) != Ok(job.id) {
             self.problem(TableId::Jobs, hex(name), format!("holds job {}", job.id));
         }
-        self.counters.entry(job.class).or_default().enter(Gauge::of(&job));
+        let counters = self.counters.entry(job.class).or_default();
+        counters.enter(Gauge::of(&job));
+        counters.weigh(Gauge::DeadBytes, 0, job.dead_bytes());
         self.finished += u64::from(job.state.tombstone().is_some());
         self.job_state(&job)?;
         self.order_of(&job)?;

@@ -16,7 +16,7 @@ use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
 
 /// Every flow there is.
-const FLOWS: [&str; 44] = [
+const FLOWS: [&str; 46] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -61,6 +61,8 @@ const FLOWS: [&str; 44] = [
     "reconciled_did_not_happen",
     "reconciled_still_unknown",
     "worked_ms_reconcile",
+    "evicted",
+    "imported",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -157,6 +159,11 @@ impl Model {
             blocked: count(&|job| state(job) == JobState::Blocked),
             done: flow("completed"),
             dead: count(&|job| state(job) == JobState::Dead),
+            dead_bytes: jobs
+                .iter()
+                .filter(|job| state(job) == JobState::Dead)
+                .map(|job| u64::try_from(job.payload.len()).unwrap_or(u64::MAX))
+                .sum(),
             cancelled: flow("cancelled"),
             delayed_retry: count(&|job| {
                 matches!(job.place, Place::Delayed { lane: Lane::Retry, .. })

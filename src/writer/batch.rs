@@ -106,6 +106,8 @@ impl<'b, 't> Batch<'b, 't> {
         job_store::replace(self.rows, Some(held(before)), kept)?;
         self.settle_lease(before, &after);
         self.tell_cohort(before, &after)?;
+        let left = if forgotten { 0 } else { after.dead_bytes() };
+        self.core.books.weigh(before.class, before.dead_bytes(), left);
         self.moved(before.class, Some(Gauge::of(before)), (!forgotten).then(|| Gauge::of(&after)));
         self.tell_of_job(before, &after, &flows);
         for (flow, count) in effort(before, &after, &flows, &policy, now) {
@@ -129,6 +131,7 @@ impl<'b, 't> Batch<'b, 't> {
         let held = Held { job: &job, holds_key: holds_key(&job, policy, self.time.now) };
         job_store::replace(self.rows, None, Some(held))?;
         self.moved(job.class, None, Some(Gauge::of(&job)));
+        self.core.books.weigh(job.class, 0, job.dead_bytes());
         for flow in flows {
             self.core.books.count(job.class, flow);
         }
@@ -141,6 +144,7 @@ impl<'b, 't> Batch<'b, 't> {
     pub(super) fn remove(&mut self, job: &Job) -> Result<(), StorageError> {
         job_store::replace(self.rows, Some(Held { job, holds_key: false }), None)?;
         self.moved(job.class, Some(Gauge::of(job)), None);
+        self.core.books.weigh(job.class, job.dead_bytes(), 0);
         if holds(job) { self.next_in_order(job) } else { Ok(()) }
     }
 
@@ -253,7 +257,8 @@ impl<'b, 't> Batch<'b, 't> {
                     self.tombstones.entry(tombstone.row_until).or_default().push(job.id);
                 }
             }
-            State::Leased(_) | State::Dead(_) | State::Blocked(_) => {}
+            State::Dead(_) => self.note_death(job),
+            State::Leased(_) | State::Blocked(_) => {}
         }
     }
 }

@@ -66,6 +66,13 @@ impl Books {
         }
     }
 
+    /// Changes how many bytes dead jobs have.
+    pub(super) fn weigh(&mut self, class: Class, less: u64, more: u64) {
+        if less != more {
+            self.change(class).weigh(Gauge::DeadBytes, less, more);
+        }
+    }
+
     fn change(&mut self, class: Class) -> &mut Counters {
         let counters = self.classes.entry(class).or_default();
         if let Some(finished) = counters.roll(self.minute) {

@@ -9,6 +9,7 @@ use crate::domain::effect::Change;
 use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::filter::Filter;
+use crate::domain::history::{Death, HistoryEntry};
 use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::{KeyClaim, RequestHash};
@@ -16,6 +17,7 @@ use crate::domain::order::OnDead;
 use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
+use crate::domain::retention::DeadRetention;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::{
@@ -37,6 +39,10 @@ pub(crate) enum Command {
     Discard {
         slice: Box<Discard>,
         reply: Reply<Result<DiscardSlice, StorageError>>,
+    },
+    Import {
+        items: Vec<Import>,
+        reply: Reply<Result<Vec<Imported>, StorageError>>,
     },
     Amend {
         amend: Box<Amend>,
@@ -92,6 +98,7 @@ impl Command {
             },
             Self::Amend { amend, .. } => amend.payload.0.len(),
             Self::Mark(mark) => mark.marking.output.0.len() + mark.marking.effects.bytes(),
+            Self::Import { items, .. } => items.iter().map(|item| item.payload.0.len()).sum(),
             Self::Claim(_)
             | Self::Cancel { .. }
             | Self::Discard { .. }
@@ -324,6 +331,38 @@ pub(crate) struct DiscardSlice {
     pub(crate) next: Option<Resume>,
 }
 
+/// An exported dead job, checked.
+pub(crate) struct Import {
+    /// Its id in the export.
+    pub(crate) id: JobId,
+    /// What it is known by again.
+    pub(crate) marker: [u8; 16],
+    pub(crate) queue: String,
+    pub(crate) kind: String,
+    pub(crate) key: Option<KeyClaim>,
+    pub(crate) priority: u8,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) deliveries: u32,
+    pub(crate) redrives: u32,
+    pub(crate) first_failed_at: Option<Timestamp>,
+    pub(crate) unknown: Option<UnknownOutcome>,
+    pub(crate) death: Death,
+    pub(crate) payload: Blob,
+    pub(crate) original: Option<Blob>,
+    pub(crate) policy: JobPolicy,
+    pub(crate) history: Vec<HistoryEntry>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Imported {
+    New(JobId),
+    AlreadyHere(JobId),
+    KeyTaken(JobId),
+    TooMany(&'static str),
+    Unreadable,
+}
+
 /// A new payload for a dead job.
 pub(crate) struct Amend {
     pub(crate) job: JobId,
@@ -344,6 +383,7 @@ pub(crate) struct QueueSettings {
     pub(crate) policy: Option<JobPolicy>,
     pub(crate) retry_share_percent: Option<u32>,
     pub(crate) on_dead: Option<OnDead>,
+    pub(crate) retention: Option<DeadRetention>,
 }
 
 /// A pause, checked.
@@ -368,6 +408,8 @@ pub struct SweepReport {
     pub forgotten: u64,
     /// Damaged rows that were set aside.
     pub set_aside: u64,
+    /// Dead jobs that the retention of their queue removed.
+    pub evicted: u64,
     /// Dead jobs that were looked at for the member list of a cohort.
     pub selected: u64,
     /// Dead jobs that a cohort released.

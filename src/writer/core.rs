@@ -21,6 +21,7 @@ use crate::writer::events::{Board, EventKind};
 use crate::writer::leases::Leases;
 use crate::writer::pause::Pauses;
 use crate::writer::registry::Registry;
+use crate::writer::retention::Retention;
 use crate::writer::seen::Seen;
 
 /// Where suspects in flight are counted: with a handler, or with a reconciler.
@@ -46,6 +47,7 @@ pub(super) struct Core {
     /// When this process took the file over: nothing has waited for it for longer.
     pub(super) opened_at: Timestamp,
     pub(super) cohorts: Cohorts,
+    pub(super) retention: Retention,
     /// For how many minutes windows are kept.
     pub(super) window_minutes: u64,
     pub(super) board: Arc<Board>,
@@ -64,6 +66,7 @@ impl Core {
         let held = |class| SUSPECTS_IN_FLIGHT.iter().map(move |&gauge| (class, gauge));
         let held = books.classes().flat_map(held);
         let suspects = held.map(|(class, gauge)| books.gauge(class, gauge)).sum();
+        let retention = Retention::load(&registry);
         Ok(Self {
             meta,
             registry,
@@ -77,6 +80,7 @@ impl Core {
             next_tombstone: tombstone::next(rows)?,
             opened_at: Timestamp::default(),
             cohorts: Cohorts::load(rows)?,
+            retention,
             window_minutes,
             board: Arc::default(),
             told: Vec::new(),

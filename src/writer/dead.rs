@@ -61,7 +61,7 @@ impl Batch<'_, '_> {
     }
 
     /// Removes one dead job, and notes it. False when its row cannot be read: then it stays.
-    fn remove_dead(
+    pub(super) fn remove_dead(
         &mut self,
         row: &DeadRow,
         record: &mut Removal,

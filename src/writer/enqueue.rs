@@ -57,6 +57,9 @@ impl Batch<'_, '_> {
             }
             return Ok(known.outcome);
         }
+        if let Some(refused) = self.quarantine_full(&item) {
+            return Ok(Err(refused));
+        }
         if let Err(full) = self.room([&item].into_iter()) {
             return Ok(Err(too_many(full)));
         }
@@ -131,7 +134,11 @@ impl Batch<'_, '_> {
         }))
     }
 
-    fn owner(&self, queue: QueueId, claim: &KeyClaim) -> Result<Option<Job>, StorageError> {
+    pub(super) fn owner(
+        &self,
+        queue: QueueId,
+        claim: &KeyClaim,
+    ) -> Result<Option<Job>, StorageError> {
         let Some(owner) = key_store::owner(&*self.rows, queue, &claim.key)? else {
             return Ok(None);
         };
@@ -140,6 +147,18 @@ impl Batch<'_, '_> {
         };
         let policy = self.core.registry.policy(owner.policy)?;
         Ok(holds_key(&owner, policy, self.time.now).then_some(owner))
+    }
+
+    /// The refusal of a queue whose quarantine is full, and whose rule it is to accept nothing then.
+    fn quarantine_full(&self, item: &Prepared) -> Option<EnqueueError> {
+        let queue = self.core.registry.queue_id(&item.queue)?;
+        let retention = self.retention(queue)?;
+        let (jobs, bytes) = self.buried(queue);
+        retention.refuses(jobs, bytes).then(|| EnqueueError::QuarantineFull {
+            queue: item.queue.clone(),
+            jobs,
+            bytes,
+        })
     }
 
     /// Whether the names and policies of `items` fit.
@@ -185,8 +204,14 @@ impl Batch<'_, '_> {
         }
         let mut within: HashMap<(&str, &str), (usize, &KeyClaim)> = HashMap::new();
         for (place, item) in items.iter().enumerate() {
-            if let Some(Known { outcome: Err(error), .. }) = self.known_key(item)? {
-                return Ok(Some((place, error)));
+            match self.known_key(item)? {
+                Some(Known { outcome: Err(error), .. }) => return Ok(Some((place, error))),
+                Some(Known { outcome: Ok(_), .. }) => {}
+                None => {
+                    if let Some(refused) = self.quarantine_full(item) {
+                        return Ok(Some((place, refused)));
+                    }
+                }
             }
             let Some(claim) = &item.key else { continue };
             let (earlier, first) =

@@ -13,6 +13,7 @@ mod enqueue;
 pub(crate) mod events;
 mod follow;
 mod heads;
+mod import;
 pub(crate) mod leases;
 mod mailbox;
 mod mark;
@@ -20,6 +21,7 @@ mod order;
 mod pause;
 mod registry;
 pub(crate) mod reply;
+mod retention;
 pub(crate) mod seen;
 mod settle;
 mod sweep;
@@ -201,7 +203,7 @@ impl Desk {
 
     /// Until closed; an error is the one that poisons.
     fn serve(&mut self) -> Result<Reply<()>, StorageError> {
-        let mut more = self.core.cohorts.has_news();
+        let mut more = self.core.cohorts.has_news() || self.core.retention.has_news();
         loop {
             if !more {
                 self.rest();
@@ -237,6 +239,7 @@ impl Desk {
             self.core.pauses.next_end().map(timeline_ms),
             self.core.leases.next_end_ms(),
             self.core.cohorts.next_look().map(timeline_ms),
+            self.core.retention.next_end().map(timeline_ms),
         ];
         let timed = timed.into_iter().flatten().min();
         let timed = timed.map(|at| at.min(now_ms.saturating_add(BACKSTOP_MS)));
@@ -272,7 +275,7 @@ impl Desk {
         let took_ms = answered_ms.saturating_sub(time.monotonic_ms);
         self.longest_write_ms.fetch_max(took_ms, Ordering::Relaxed);
         // Results that came in are looked at before anything else is released.
-        round.more |= self.core.cohorts.has_news();
+        round.more |= self.core.cohorts.has_news() || self.core.retention.has_news();
         if let Err(cause) = written {
             let cause = cause.into_poison();
             // The latch comes first: nobody who was told may find the store still open.
@@ -371,6 +374,10 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
         }
         Command::Discard { slice, reply } => {
             let outcome = batch.discard(*slice)?;
+            batch.answer_with(reply, Ok::<_, StorageError>(outcome));
+        }
+        Command::Import { items, reply } => {
+            let outcome = batch.import(items)?;
             batch.answer_with(reply, Ok::<_, StorageError>(outcome));
         }
         Command::Amend { amend, reply } => {

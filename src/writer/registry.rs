@@ -93,6 +93,13 @@ impl Registry {
         self.classes.get(&queue).into_iter().flatten().copied()
     }
 
+    /// The queues that keep only a part of their quarantine.
+    pub(super) fn retained(&self) -> impl Iterator<Item = QueueId> {
+        let set = |(queue, _): &(Queue, Arc<str>)| queue.retention.is_set();
+        let numbered = (0..).zip(&self.queues);
+        numbered.filter(move |(_, queue)| set(queue)).map(|(number, _)| QueueId::new(number))
+    }
+
     pub(super) fn note_class(&mut self, class: Class) {
         self.classes.entry(class.queue).or_default().insert(class);
     }

@@ -129,7 +129,11 @@ impl Batch<'_, '_> {
                 queue.retry_share_percent = percent;
             }
             queue.on_dead = settings.on_dead.unwrap_or(queue.on_dead);
+            queue.retention = settings.retention.unwrap_or(queue.retention);
         })?;
+        if settings.retention.is_some() {
+            self.core.retention.look_at(id);
+        }
         Ok(Ok(()))
     }
 }

@@ -27,8 +27,9 @@ impl Batch<'_, '_> {
         let expired = self.expire(report)?;
         let forgotten = self.forget(report)?;
         self.end_holds()?;
+        let evicted = self.evict(report)?;
         let cohorts = self.cohorts(report)?;
-        Ok(due || expired || forgotten || cohorts)
+        Ok(due || expired || forgotten || evicted || cohorts)
     }
 
     fn due(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {

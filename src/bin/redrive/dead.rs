@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{Args as Arguments, Subcommand};
 use redrive::{
     Causes, DeadCursor, DeadJob, JobId, JobInfo, Options, Redrive, Removal, RemovalReason,
+    RetentionBound,
 };
 use serde_json::{Value, json};
 
@@ -30,6 +31,10 @@ pub(crate) enum DeadCommand {
     Amend(AmendArgs),
     /// Removes dead jobs for good, with their evidence.
     Discard(DiscardArgs),
+    /// Writes dead jobs to standard output, one line of JSON each. Nothing is changed.
+    Export(ExportArgs),
+    /// Reads such lines from standard input and puts the jobs back as dead ones. May be repeated.
+    Import(ImportArgs),
     /// Tells which dead jobs were removed, and why: the latest 1,000 times.
     Removals(RemovalsArgs),
 }
@@ -97,6 +102,19 @@ pub(crate) struct DiscardArgs {
 }
 
 #[derive(Debug, Arguments)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct ImportArgs {
+    /// Prints the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Arguments)]
 pub(crate) struct RemovalsArgs {
     /// Prints a JSON array. Times are milliseconds since 1970.
     #[arg(long)]
@@ -105,6 +123,7 @@ pub(crate) struct RemovalsArgs {
 
 pub(crate) fn run(file: &Path, command: DeadCommand) -> Result<Status, Trouble> {
     let jobs = store::open_existing(file, Options::new())?;
+    let mut status = Status::Done;
     match command {
         DeadCommand::List(args) => list(&jobs, &args)?,
         DeadCommand::Causes(args) => {
@@ -126,6 +145,8 @@ pub(crate) fn run(file: &Path, command: DeadCommand) -> Result<Status, Trouble> 
             output::note(format_args!("redrive: job {} has another payload", args.job));
         }
         DeadCommand::Discard(args) => discard(&jobs, &args)?,
+        DeadCommand::Export(args) => export(&jobs, &args)?,
+        DeadCommand::Import(args) => status = import(&jobs, &args)?,
         DeadCommand::Removals(args) => {
             let removals = jobs.dead().removals()?;
             if args.json {
@@ -136,7 +157,7 @@ pub(crate) fn run(file: &Path, command: DeadCommand) -> Result<Status, Trouble> 
         }
     }
     jobs.close()?;
-    Ok(Status::Done)
+    Ok(status)
 }
 
 fn known(jobs: &Redrive, filter: &FilterArgs) -> Result<(), Trouble> {
@@ -243,9 +264,46 @@ fn discard(jobs: &Redrive, args: &DiscardArgs) -> Result<(), Trouble> {
     output::print(|out| writeln!(out, "{} dead jobs are gone", discarded.jobs))
 }
 
+fn export(jobs: &Redrive, args: &ExportArgs) -> Result<(), Trouble> {
+    known(jobs, &args.filter)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let exported = jobs.dead().export(&args.filter.filter(), &mut out)?;
+    output::note(format_args!("redrive: {} dead jobs exported", exported.jobs));
+    if exported.unreadable.is_empty() {
+        return Ok(());
+    }
+    let left = exported.unreadable.len();
+    Err(Trouble::new(Status::NotAStore, format_args!("{left} dead jobs cannot be read")))
+}
+
+fn import(jobs: &Redrive, args: &ImportArgs) -> Result<Status, Trouble> {
+    let report = jobs.dead().import(&mut io::stdin().lock())?;
+    for (line, why) in &report.refused {
+        output::note(format_args!("redrive: line {line} is not imported: {why}"));
+    }
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        let (new, known, refused) = (report.imported, report.already_here, report.refused_count);
+        output::print(|out| {
+            writeln!(out, "{new} imported, {known} were here already, {refused} refused")
+        })?;
+    }
+    Ok(if report.refused_count == 0 { Status::Done } else { Status::BadNews })
+}
+
 fn told(out: &mut dyn Write, removal: &Removal) -> io::Result<()> {
     let why = match &removal.why {
         RemovalReason::Discarded { reason } => format!("discarded: {reason}"),
+        RemovalReason::Evicted { queue, bound } => {
+            let bound = match bound {
+                RetentionBound::Jobs => "too many jobs",
+                RetentionBound::Bytes => "too many bytes",
+                RetentionBound::Age => "too old",
+                _ => "retention",
+            };
+            format!("evicted from queue {queue}: {bound}")
+        }
         other => format!("{other:?}"),
     };
     let (at, jobs) = (output::time(removal.at), removal.jobs);

@@ -5,8 +5,8 @@ use std::io;
 use std::process::ExitCode;
 
 use redrive::{
-    AmendError, CohortError, DeadError, EnqueueError, OpenError, RedriveError, StorageError,
-    WorkersError,
+    AmendError, CohortError, DeadError, EnqueueError, ExportError, ImportError, OpenError,
+    RedriveError, StorageError, WorkersError,
 };
 
 use crate::output;
@@ -124,6 +124,25 @@ impl From<DeadError> for Trouble {
         match error {
             DeadError::Storage(error) => error.into(),
             other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<ExportError> for Trouble {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Storage(error) => error.into(),
+            ExportError::Output { .. } => Self::new(Status::Io, error),
+            other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<ImportError> for Trouble {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Storage(error) => error.into(),
+            other => Self::new(Status::Io, other),
         }
     }
 }

@@ -216,6 +216,7 @@ fn event(entry: &HistoryEntry) -> String {
             output::one_line(&death.code, 64),
             output::one_line(&death.message, 120)
         ),
+        HistoryEvent::Imported { from } => format!("imported; in the export it was job {from}"),
         HistoryEvent::Amended { note } => {
             format!("payload replaced: {}", output::one_line(note, 120))
         }

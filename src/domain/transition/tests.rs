@@ -51,6 +51,7 @@ fn job(state: State) -> Job {
         cohort: None,
         amended: false,
         steps: 0,
+        imported: None,
         state,
         order: Some(OrderKey { key: "document 7".into(), on_dead: OnDead::Skip }),
     }

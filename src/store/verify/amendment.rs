@@ -1,12 +1,14 @@
-//! Original payloads: every amended job has one, and nobody else.
+//! Original payloads: every amended job has one, and nobody else. Marks of imports: the same.
 
 use super::Check;
+use crate::domain::id::JobId;
 use crate::domain::job::Job;
 use crate::error::StorageError;
 use crate::format::{hex, key, record};
 use crate::store::amendment::Original;
 use crate::store::rows::{Row, Rows};
 use crate::store::tables::TableId;
+use crate::store::{alone, import};
 
 impl<R: Rows> Check<'_, R> {
     pub(super) fn job_amendment(&mut self, job: &Job) -> Result<(), StorageError> {
@@ -14,6 +16,25 @@ impl<R: Rows> Check<'_, R> {
         if found.is_some() != job.amended {
             let what = if job.amended { "missing" } else { "of a job that was not amended" };
             self.problem(TableId::Amendments, job.id, what);
+        }
+        if let Some(marker) = job.imported
+            && !matches!(alone(import::read(self.rows, marker))?, Ok(Some(id)) if id == job.id)
+        {
+            self.problem(TableId::Imports, job.id, "missing");
+        }
+        Ok(())
+    }
+
+    pub(super) fn import_row(&mut self, (name, value): &Row) -> Result<(), StorageError> {
+        match record::decode::<JobId>(value) {
+            Ok(id) => {
+                if let Some(job) = self.read_job(TableId::Imports, id)
+                    && job.imported.is_none_or(|marker| marker.as_slice() != name)
+                {
+                    self.problem(TableId::Imports, id, "the job is known by another mark");
+                }
+            }
+            Err(damage) => self.problem(TableId::Imports, hex(name), damage.0),
         }
         Ok(())
     }

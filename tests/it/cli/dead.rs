@@ -63,3 +63,22 @@ fn what_makes_no_sense_is_refused() {
         program.run(&format!("dead {args}")).assert_refused(status, said);
     }
 }
+
+#[test]
+fn dead_jobs_are_exported_and_imported() {
+    let program = Program::new();
+    program.enqueue("q", "one\ntwo");
+    assert_eq!(program.work("", &["sh", "-c", "exit 65"]).status, 1);
+    let lines = program.run("dead export --queue q");
+    assert_eq!((lines.status, lines.text().lines().count()), (0, 2), "{lines:?}");
+    let again = program.run_with("dead import", &[], &lines.stdout);
+    assert_eq!(again.text(), "0 imported, 2 were here already, 0 refused\n");
+    program.run("dead discard --queue q --reason moved --yes");
+    let back = program.run_with("dead import --json", &[], &lines.stdout);
+    let report: serde_json::Value = serde_json::from_slice(&back.stdout).unwrap();
+    assert_eq!((&report["imported"], &report["already_here"]), (&2.into(), &0.into()));
+    let bad = program.run_with("dead import", &[], b"{}\n");
+    bad.assert_refused(1, "line 1 is not imported");
+    assert_eq!(program.count("dead"), 2);
+    assert_eq!(program.run("verify").status, 0);
+}
