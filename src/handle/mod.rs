@@ -2,7 +2,6 @@
 //! then asks the writer.
 
 pub(crate) mod arrivals;
-pub(crate) mod base64;
 pub(crate) mod claim;
 pub(crate) mod cohort;
 pub(crate) mod completion;
@@ -12,6 +11,7 @@ pub(crate) mod effects;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod health;
+pub(crate) mod import;
 pub(crate) mod job;
 pub(crate) mod lease;
 pub(crate) mod list;

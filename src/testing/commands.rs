@@ -1,12 +1,11 @@
 //! The calls of the reference model, each within one round.
 
-use crate::domain::history::{HistoryEntry, HistoryEvent};
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
 use crate::testing::harness::EPOCH_MS;
 use crate::testing::life::{Ending, Hold, Life, Place, Spot};
-use crate::testing::model::{ClassKey, Lease, Model, state, time};
-use crate::testing::op::{Item, KINDS, When};
+use crate::testing::model::{ClassKey, Lease, Model, state};
+use crate::testing::op::{Item, KINDS, Retained, When};
 use crate::testing::report::{COMPLETED_AFTER, attempts};
 use crate::testing::rules::{RULES, Rules};
 
@@ -285,54 +284,21 @@ impl Model {
         Ok(at_once)
     }
 
-    /// How many are gone, and how many were not dead; a discard draws a number.
-    pub(super) fn discard(&mut self, id: JobId) -> (u64, u64) {
-        let Some(job) = self.jobs.get(&id).filter(|job| matches!(job.place, Place::Dead(_))) else {
-            return (0, 1);
-        };
-        let (class, line) = ((job.queue, job.kind), job.line());
-        self.jobs.remove(&id);
-        self.gone.push(id);
-        if let Some(line) = line {
-            self.promote(&line);
-        }
-        self.count(class, vec!["discarded"]);
-        self.next += 1;
-        (1, 0)
-    }
-
-    /// `Err` holds the state that forbids it.
-    pub(super) fn amend(
-        &mut self,
-        id: JobId,
-        payload: &[u8],
-        note: &str,
-    ) -> Result<(), Option<JobState>> {
-        let now = self.now;
-        let job = self.jobs.get_mut(&id).ok_or(None)?;
-        if !matches!(job.place, Place::Dead(_)) {
-            return Err(Some(state(job)));
-        }
-        payload.clone_into(&mut job.payload);
-        job.amended = true;
-        let event = HistoryEvent::Amended { note: note.to_owned() };
-        job.history.push(HistoryEntry { at: time(now), event });
-        let class = (job.queue, job.kind);
-        self.count(class, vec!["amended"]);
-        Ok(())
-    }
-
     pub(super) fn set_queue(
         &mut self,
         queue: usize,
         rules: Option<Rules>,
         share: Option<u8>,
         halt: Option<bool>,
+        retention: Option<Retained>,
     ) {
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.0 = rules.unwrap_or(queue.0);
             queue.1 = share.map_or(queue.1, u64::from);
             queue.2 = halt.unwrap_or(queue.2);
+        }
+        if let (Some(kept), Some(retention)) = (self.kept.get_mut(queue), retention) {
+            *kept = retention;
         }
         self.wrote = true;
     }
@@ -392,6 +358,7 @@ impl Item {
             place,
             order: self.order_key(),
             halts: false,
+            import: None,
         }
     }
 }

@@ -190,7 +190,7 @@ impl Model {
 }
 
 /// What is kept of the history: the first and latest entries, and all redrives.
-fn kept(life: &Life, found: &JobInfo) -> Vec<HistoryEntry> {
+pub(super) fn kept(life: &Life, found: &JobInfo) -> Vec<HistoryEntry> {
     let entries = life.history.len();
     let between = FIRST..FIRST + entries.saturating_sub(FIRST + LATEST);
     let stays = |(place, entry): &(usize, &HistoryEntry)| {

@@ -10,10 +10,12 @@ use crate::handle::queue::QueuePolicy;
 use crate::handle::redrive::Redrive;
 use crate::handle::stats::Counts;
 use crate::testing::crash_backend::{CrashDisk, Survival};
+use crate::testing::decode::ops_from_bytes;
 use crate::testing::expect::Verdict;
 use crate::testing::life::Ending;
 use crate::testing::model::Model;
-use crate::testing::op::{Op, QUEUES, ops_from_bytes};
+use crate::testing::op::{Op, QUEUES};
+use crate::testing::quarantine::Exported;
 use crate::testing::rules::PLAIN;
 use crate::writer::Durability;
 use crate::writer::command::SweepReport;
@@ -44,6 +46,8 @@ pub struct Harness {
     durability: Durability,
     pub(super) jobs: Redrive,
     pub(super) held: Vec<Lease>,
+    /// What exports have written.
+    pub(super) exports: Vec<Exported>,
     pub(super) model: Model,
     pub(super) ops: usize,
     acks: Vec<Ack>,
@@ -103,6 +107,7 @@ impl Harness {
             durability,
             jobs,
             held: Vec::new(),
+            exports: Vec::new(),
             model,
             ops: 0,
             acks: Vec::new(),

@@ -45,7 +45,12 @@ pub(super) struct Life {
     pub(super) order: Option<String>,
     /// Dead, it halts those behind it.
     pub(super) halts: bool,
+    /// The export that it came out of.
+    pub(super) import: Option<Identity>,
 }
+
+/// What an exported job is known by: id, queue, kind, when it was enqueued, key.
+pub(super) type Identity = (JobId, usize, usize, u64, Option<String>);
 
 #[derive(Clone, Debug)]
 pub(super) enum Place {

@@ -9,6 +9,7 @@ mod blame;
 mod cohort;
 mod commands;
 mod crash_backend;
+mod decode;
 mod effects;
 mod expect;
 mod fault_backend;
@@ -18,6 +19,7 @@ mod model;
 mod op;
 mod order;
 mod pause;
+mod quarantine;
 mod reconcile;
 mod redrive;
 mod report;
@@ -25,10 +27,12 @@ mod rules;
 mod steps;
 
 pub use crash_backend::{CrashBackend, CrashDisk, Survival};
+#[doc(hidden)]
+pub use decode::ops_from_bytes;
 pub use fault_backend::{FaultBackend, FaultSwitch, Times};
 #[doc(hidden)]
 pub use harness::{Ack, Harness, run_ops, run_ops_from_bytes};
 #[doc(hidden)]
 pub use model::Model;
 #[doc(hidden)]
-pub use op::{Brakes, Change, Fault, Item, Op, Order, Pausing, When, ops_from_bytes};
+pub use op::{Brakes, Change, Fault, Item, Op, Order, Pausing, Retained, When};

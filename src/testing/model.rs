@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
+use crate::domain::retention::RetentionBound;
 use crate::domain::time::Timestamp;
 use crate::testing::cohort::Herd;
 use crate::testing::effects::EffectRows;
 use crate::testing::life::{Counted, Ending, Hold, Life, Place, Spot};
-use crate::testing::op::QUEUES;
+use crate::testing::op::{QUEUES, Retained};
 use crate::testing::pause::Stops;
 use crate::testing::report::{DIED_AFTER, Log, attempts};
 use crate::testing::rules::{PLAIN, Rules};
@@ -37,6 +38,10 @@ pub struct Model {
     pub(super) met: BTreeMap<JobId, ClassKey>,
     /// Rules, retry share, whether a dead job halts its ordering key.
     pub(super) queues: [(Rules, u64, bool); QUEUES.len()],
+    /// What is kept of the dead jobs of each queue.
+    pub(super) kept: [Retained; QUEUES.len()],
+    /// The minute of the latest record of removals for a queue and a bound, in this process.
+    pub(super) evictions: BTreeMap<(usize, RetentionBound), u64>,
     /// In the order in which the store met them.
     pub(super) kinds: Vec<usize>,
     /// Classes that a claim of any kind looks at.
@@ -82,6 +87,8 @@ impl Model {
             gone: Vec::new(),
             met: BTreeMap::new(),
             queues: [(PLAIN, 50, false); QUEUES.len()],
+            kept: [Retained::default(); QUEUES.len()],
+            evictions: BTreeMap::new(),
             kinds: Vec::new(),
             classes: BTreeSet::new(),
             flows: BTreeMap::new(),
@@ -108,6 +115,7 @@ impl Model {
         self.leases.clear();
         self.looks.clear();
         self.refused = 0;
+        self.evictions.clear();
         self.classes.extend(self.flows.keys());
         for id in self.leased() {
             self.end(id, &Ending::Crashed);
@@ -196,6 +204,7 @@ impl Model {
         }
         self.forget();
         self.end_holds();
+        self.evict();
         self.pass();
     }
 

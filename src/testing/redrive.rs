@@ -53,9 +53,9 @@ impl Brakes {
 }
 
 impl Harness {
-    /// Lets the store and the model do what follows for cohorts from what has happened.
+    /// Lets the store and the model do what follows from what has happened.
     pub(super) fn quiet(&mut self) -> Verdict {
-        if self.model.has_cohorts() || self.model.restless {
+        if self.model.has_cohorts() || self.model.restless || self.model.retains() {
             return self.time_moved();
         }
         Ok(())

@@ -49,9 +49,17 @@ pub(super) fn attempts(after: [&'static str; 6], count: u32) -> &'static str {
 }
 
 /// What enters and what leaves the jobs alive, and the dead.
-const ENDED: [&str; 3] = ["completed", "cancelled", "discarded"];
-const DIED: [&str; 5] =
-    ["died_permanent", "died_transient", "died_throttled", "died_ambiguous", "died_crashed"];
+const ENTERED: [&str; 2] = ["enqueued", "imported"];
+const ENDED: [&str; 4] = ["completed", "cancelled", "discarded", "evicted"];
+const DIED: [&str; 6] = [
+    "died_permanent",
+    "died_transient",
+    "died_throttled",
+    "died_ambiguous",
+    "died_crashed",
+    "imported",
+];
+const RISEN: [&str; 3] = ["discarded", "evicted", "redriven"];
 
 impl Model {
     /// P11: the flows of any window are those that were counted in it, the change of what is alive and
@@ -118,9 +126,9 @@ impl Model {
                 *gauge = gauge.wrapping_add(if plus { count } else { 0 });
                 *gauge = gauge.wrapping_sub(if minus { count } else { 0 });
             };
-            let (accepted, ended) = (flow == "enqueued", ENDED.contains(&flow));
+            let (accepted, ended) = (ENTERED.contains(&flow), ENDED.contains(&flow));
             let died = DIED.contains(&flow);
-            let left = ["discarded", "redriven"].contains(&flow);
+            let left = RISEN.contains(&flow);
             if minute < from {
                 enters(&mut alive.before, accepted, ended);
                 enters(&mut dead.before, died, left);

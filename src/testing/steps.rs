@@ -3,12 +3,11 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::domain::failure::{Failure, FailureClass};
-use crate::domain::filter::Filter;
 use crate::domain::id::JobId;
 use crate::domain::job::JobState;
 use crate::domain::order::OnDead;
 use crate::domain::time::whole_ms;
-use crate::error::{AmendError, CancelError, EnqueueError, SettleError};
+use crate::error::{CancelError, EnqueueError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::lease::Lease;
 use crate::handle::new_job::NewJob;
@@ -16,9 +15,9 @@ use crate::handle::queue::QueuePolicy;
 use crate::testing::commands::Accepted;
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{EPOCH_MS, Harness, VERSION, text};
-use crate::testing::life::{Ending, Place, Trouble};
+use crate::testing::life::{Ending, Trouble};
 use crate::testing::model::Model;
-use crate::testing::op::{Item, KINDS, Op, QUEUES, When};
+use crate::testing::op::{Item, KINDS, Op, QUEUES, Retained, When};
 use crate::testing::rules::RULES;
 use crate::writer::command::{BatchRule, Cancelled, Enqueued};
 
@@ -54,9 +53,11 @@ impl Harness {
             Op::Cancel { job } => self.cancel(*job),
             Op::Discard { job } => self.discard(*job),
             Op::Amend { job, payload } => self.amend(*job, *payload),
-            Op::SetQueue { queue, rules, retry_share_percent, halt } => {
-                self.set_queue(*queue, *rules, *retry_share_percent, *halt)
+            Op::SetQueue { queue, rules, retry_share_percent, halt, retention } => {
+                self.set_queue(*queue, *rules, *retry_share_percent, *halt, *retention)
             }
+            Op::Export { job } => self.export(*job),
+            Op::Import { export } => self.import(*export),
             Op::Pause { scope } => self.pause(*scope),
             Op::Resume { scope } => self.resume(*scope),
             Op::Throttle { lease, ms, queue } => self.throttle(*lease, *ms, *queue),
@@ -332,41 +333,13 @@ impl Harness {
         same("the answer to cancel", &answer, &expected)
     }
 
-    fn discard(&mut self, job: usize) -> Verdict {
-        // Mostly one that may be discarded, if there is one.
-        let dead = self.model.jobs.values().filter(|life| matches!(life.place, Place::Dead(_)));
-        let dead: Vec<JobId> = dead.map(|life| life.id).collect();
-        let chosen = job.checked_rem(dead.len()).filter(|_| !job.is_multiple_of(4));
-        let id = chosen.and_then(|place| dead.get(place).copied());
-        let id = id.unwrap_or_else(|| self.some_job(job));
-        let filter = Filter::new().ids([id]);
-        let done = self.jobs.dead().discard(&filter, "the model says so").map_err(text)?;
-        let expected = self.model.round(|model| model.discard(id));
-        self.acked();
-        same("the answer to discard", &(done.jobs, done.not_dead), &expected)
-    }
-
-    fn amend(&mut self, job: usize, payload: u8) -> Verdict {
-        let id = self.some_job(job);
-        let payload = vec![payload; if payload.is_multiple_of(3) { 600 } else { 5 }];
-        let note = "the model says so";
-        let answer = match self.jobs.dead().amend(id, payload.clone(), note) {
-            Ok(()) => Ok(()),
-            Err(AmendError::NotFound { .. }) => Err(None),
-            Err(AmendError::WrongState { state, .. }) => Err(Some(state)),
-            Err(error) => return Err(text(error)),
-        };
-        let expected = self.model.round(|model| model.amend(id, &payload, note));
-        self.acked();
-        same("the answer to amend", &answer, &expected)
-    }
-
     fn set_queue(
         &mut self,
         queue: usize,
         rules: Option<usize>,
         share: Option<u8>,
         halt: Option<bool>,
+        retention: Option<Retained>,
     ) -> Verdict {
         let rules = rules.and_then(|rules| RULES.get(rules % RULES.len()).copied());
         let mut policy = QueuePolicy::new();
@@ -379,9 +352,12 @@ impl Harness {
         if let Some(halt) = halt {
             policy = policy.on_dead(if halt { OnDead::Halt } else { OnDead::Skip });
         }
+        if let Some(retained) = retention {
+            policy = policy.dead(retained.retention());
+        }
         let name = QUEUES.get(queue).copied().unwrap_or_default();
         self.jobs.set_queue(name, policy).map_err(text)?;
-        self.model.round(|model| model.set_queue(queue, rules, share, halt));
+        self.model.round(|model| model.set_queue(queue, rules, share, halt, retention));
         self.acked();
         Ok(())
     }
@@ -392,7 +368,7 @@ impl Harness {
     }
 
     /// A job that there is, or one of those that are gone.
-    fn some_job(&self, choice: usize) -> JobId {
+    pub(super) fn some_job(&self, choice: usize) -> JobId {
         let known = self.model.jobs.keys().chain(self.model.gone.last());
         let count = known.clone().count().max(1);
         known.copied().nth(choice % count).unwrap_or(JobId::new(999_999))
