@@ -117,6 +117,11 @@ pub enum BadName {
     },
     /// It holds a control character.
     ControlCharacter,
+    /// It begins as the names of the queues of destinations do.
+    Reserved {
+        /// The beginning.
+        prefix: &'static str,
+    },
 }
 
 impl fmt::Display for BadName {
@@ -126,6 +131,10 @@ impl fmt::Display for BadName {
             Self::TooLong { bytes, bytes_max } => {
                 write!(f, "it has {bytes} bytes; at most {bytes_max} are allowed")
             }
+            Self::Reserved { prefix } => write!(
+                f,
+                "names that begin with {prefix:?} belong to destinations: emit messages to them, and relay them"
+            ),
             Self::ControlCharacter => f.write_str("it holds a control character; remove it"),
         }
     }
@@ -175,11 +184,15 @@ mod cohort;
 mod dead;
 mod effect;
 mod pause;
+mod relay;
+mod worker;
 
 pub use cohort::{CohortError, RedriveError};
 pub use dead::{AmendError, DeadError, ExportError, ImportError};
 pub use effect::EffectError;
 pub use pause::PauseError;
+pub use relay::RelayError;
+pub use worker::WorkersError;
 
 errors! {
     /// Opening failed. A file that is not ours, newer or damaged was not changed, also where the damage
@@ -249,6 +262,24 @@ errors! {
             /// The limit in bytes.
             bytes_max: usize,
         } => "the payload has {bytes} bytes, the limit is {bytes_max}: store it elsewhere and enqueue a reference, or raise Options::payload_bytes_max";
+        /// A message's header cannot be used.
+        BadHeader {
+            /// Its name.
+            name: String,
+            /// Why.
+            why: &'static str,
+        } => "header {name:?} cannot be used: {why}";
+        /// A message has too many headers, or too large ones.
+        TooManyHeaders {
+            /// How many.
+            headers: usize,
+            /// The limit.
+            headers_max: usize,
+            /// Their bytes.
+            bytes: usize,
+            /// The limit in bytes.
+            bytes_max: usize,
+        } => "{headers} headers of {bytes} bytes, at most {headers_max} of {bytes_max} bytes are allowed: put the rest into the payload";
         /// The payload's serialiser failed or panicked.
         Encode {
             /// What it said.
@@ -401,30 +432,6 @@ errors! {
             /// The limit.
             count_max: usize,
         } => "there are already {count_max} {what}, the most one file may hold";
-    }
-
-    /// The workers were not started.
-    WorkersError {
-        /// No queue was named.
-        NoQueue => "no queue to serve: name one with Workers::queue";
-        /// Neither a handler nor a reconciler was given.
-        NoHandler => "no handler: give one with Workers::handle";
-        /// A queue or a kind cannot be used.
-        BadName {
-            /// Which of them.
-            what: &'static str,
-            /// Why.
-            why: BadName,
-        } => "the {what} cannot be used: {why}";
-        /// Zero threads, or too many.
-        BadThreads {
-            /// The queue.
-            queue: String,
-            /// How many were asked for.
-            threads: usize,
-            /// The limit.
-            threads_max: usize,
-        } => "queue {queue:?} was given {threads} threads: give it 1 to {threads_max}";
     }
 }
 

@@ -29,6 +29,7 @@ pub use domain::history::{Death, DeliveryEnd, Finding, HistoryEntry, HistoryEven
 pub use domain::id::{CohortId, JobId, Token};
 pub use domain::job::{DeathReason, JobState, Lane};
 pub use domain::order::OnDead;
+pub use domain::outbox::MessageOrder;
 pub use domain::pause::{Hold, Paused, Scope};
 pub use domain::plan::{PlanError, RedrivePlan};
 pub use domain::policy::{DeadKey, JobPolicy, OnUnknown};
@@ -41,7 +42,7 @@ pub use domain::window::Window;
 pub use error::{
     AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
     EnqueueError, ExportError, ImportError, OpenError, PauseError, QueueError, RedriveError,
-    SettleError, StorageError, WorkersError,
+    RelayError, SettleError, StorageError, WorkersError,
 };
 pub use handle::arrivals::{CauseArrivals, QuarantineArrivals};
 pub use handle::claim::ClaimRequest;
@@ -52,12 +53,14 @@ pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};
 pub use handle::effects::Effects;
 pub use handle::export::Exported;
 pub use handle::import::{ImportRefusal, ImportReport};
-pub use handle::job::{DeadInfo, JobInfo, LeaseInfo};
+pub use handle::job::{DeadInfo, JobInfo, LeaseInfo, MessageInfo};
 pub use handle::lease::{Heartbeat, Lease};
 pub use handle::list::{JobPage, OnTheirWay};
+pub use handle::message::Message;
 pub use handle::minutes::Minute;
 pub use handle::new_job::NewJob;
 pub use handle::options::Options;
+pub use handle::outbox::{DestinationPolicy, OldestUnsent, OutboxStats};
 pub use handle::pause::Pause;
 pub use handle::queue::QueuePolicy;
 pub use handle::read::{EffectRow, Reader};
@@ -68,6 +71,10 @@ pub use handle::report::{
 };
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;
+pub use relay::file::FileSink;
+pub use relay::outgoing::Outgoing;
+pub use relay::relay::{Relay, RelayReport, RunningRelay};
+pub use relay::sink::Sink;
 #[cfg(feature = "http-sink")]
 pub use relay::webhook::Webhook;
 pub use store::verify::{Problem, VerifyReport};

@@ -6,6 +6,7 @@ use crate::domain::id::{Class, JobId, PolicyId};
 use crate::domain::job::{Cycle, Dead, Delayed, Job, Lane, Payload, Ready, State};
 use crate::domain::key::KeyClaim;
 use crate::domain::order::OrderKey;
+use crate::domain::outbox::Post;
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Step;
 use crate::domain::unknown::UnknownOutcome;
@@ -41,6 +42,7 @@ pub(crate) struct Arrival {
     pub(crate) payload: Payload,
     pub(crate) start: Start,
     pub(crate) order: Option<OrderKey>,
+    pub(crate) post: Option<Post>,
 }
 
 impl Arrival {
@@ -74,6 +76,7 @@ impl Arrival {
             imported: None,
             state,
             order: self.order,
+            post: self.post,
         };
         Step { job, flows: vec![Flow::Enqueued], history: None }
     }
@@ -101,6 +104,7 @@ pub(crate) struct Return {
     pub(crate) history: u32,
     pub(crate) pinned: Vec<u32>,
     pub(crate) marker: [u8; 16],
+    pub(crate) post: Option<Post>,
 }
 
 /// Dead again, with the evidence it had; `seq` is the store's next number.
@@ -140,6 +144,7 @@ pub(crate) fn returned(from: Return, now: Timestamp, seq: u64) -> Step {
         imported: Some(from.marker),
         state,
         order: None,
+        post: from.post,
     };
     let event = HistoryEvent::Imported { from: from.from };
     let history = Some(HistoryEntry { at: now, event });

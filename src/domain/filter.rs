@@ -9,6 +9,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::id::{JobId, PolicyId};
 use crate::domain::job::{DeathReason, Job, State};
 use crate::domain::limits::FILTER_IDS_MAX;
+use crate::domain::outbox::queue_of;
 use crate::domain::time::{Timestamp, whole_ms};
 
 /// Chooses dead jobs. Every criterion that is set must hold; a new filter holds for all of them.
@@ -112,6 +113,12 @@ impl Filter {
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
+    }
+
+    /// Messages of this destination.
+    #[must_use]
+    pub fn destination(self, destination: impl AsRef<str>) -> Self {
+        self.queue(queue_of(destination.as_ref()))
     }
 
     /// Of this kind.

@@ -10,6 +10,7 @@ use crate::domain::id::{Class, CohortId, Instance, JobId, PolicyId, Token};
 use crate::domain::key::KeyClaim;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::order::OrderKey;
+use crate::domain::outbox::Post;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
 
@@ -158,6 +159,8 @@ pub(crate) struct Job {
     pub(crate) imported: Option<[u8; 16]>,
     pub(crate) state: State,
     pub(crate) order: Option<OrderKey>,
+    /// What makes it a message.
+    pub(crate) post: Option<Post>,
 }
 
 /// What was spent in the present redrive cycle. A redrive starts a new one.

@@ -43,6 +43,10 @@ pub(crate) const FOLLOW_UPS_MAX: usize = 10_000;
 pub(crate) const CLAIM_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most steps that one job may have committed.
 pub(crate) const STEPS_MAX: u32 = 256;
+/// Most headers of one message.
+pub(crate) const HEADERS_MAX: usize = 32;
+/// Most bytes of names and values of one message's headers.
+pub(crate) const HEADERS_BYTES_MAX: usize = 4_096;
 /// Shortest lease in milliseconds.
 pub(crate) const LEASE_MS_MIN: u64 = 10;
 /// Longest lease in milliseconds (7 days).

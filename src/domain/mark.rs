@@ -60,6 +60,7 @@ mod tests {
             priority: 100,
             key: None,
             order: None,
+            post: None,
             payload: Payload::Inline(Blob(Vec::new())),
             start: Start::Now,
         };

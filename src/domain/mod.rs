@@ -27,6 +27,7 @@ pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod mark;
 pub(crate) mod order;
+pub(crate) mod outbox;
 pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod policy;

@@ -94,13 +94,13 @@ pub(crate) fn in_turn(before: Option<&Job>, decided: Step, oldest: Option<JobId>
 }
 
 /// Whether a waiting job may be leased together with the job `head` before it: one of the same class
-/// whose time has come. A suspect runs alone, and nobody goes along with one (P12); what is to be
-/// reconciled is no delivery to a handler, and nobody's company (P8).
+/// whose time has come. What failed before is tried alone, so that a receiver that is away costs one job
+/// per attempt and not a batch; a suspect runs alone in any case (P12).
 pub(crate) fn follows(head: &Job, job: &Job, now: Timestamp) -> bool {
     let State::Blocked(blocked) = &job.state else { return false };
-    let alone = |lane: Lane| lane.is_suspect() || lane.is_reconcile();
-    let alone = alone(blocked.lane) || head.lease().is_none_or(|lease| alone(lease.from.lane));
-    job.class == head.class && !alone && blocked.due.is_none_or(|due| due <= now)
+    let fresh = blocked.lane == Lane::Fresh
+        && head.lease().is_some_and(|lease| lease.from.lane == Lane::Fresh);
+    job.class == head.class && fresh && blocked.due.is_none_or(|due| due <= now)
 }
 
 /// Where a job stands whose turn it is: at the place that it would have had from its acceptance.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::id::{Class, KindId, QueueId};
 use crate::domain::limits::{HOLD_MS_MAX, MESSAGE_BYTES_MAX, cut};
+use crate::domain::outbox::queue_of;
 use crate::domain::time::Timestamp;
 
 /// What a pause is of.
@@ -43,6 +44,12 @@ impl Scope {
     #[must_use]
     pub fn queue(queue: impl Into<String>) -> Self {
         Self::Queue { queue: queue.into() }
+    }
+
+    /// All messages of a destination.
+    #[must_use]
+    pub fn destination(destination: impl AsRef<str>) -> Self {
+        Self::Queue { queue: queue_of(destination.as_ref()) }
     }
 
     /// The work of one kind in a queue.

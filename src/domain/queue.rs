@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::id::PolicyId;
 use crate::domain::order::OnDead;
+use crate::domain::outbox::MessageOrder;
 use crate::domain::retention::DeadRetention;
 
 /// What is stored about a queue.
@@ -18,6 +19,10 @@ pub(crate) struct Queue {
     pub(crate) on_dead: OnDead,
     /// How much of its quarantine is kept.
     pub(crate) retention: DeadRetention,
+    /// Of a destination's messages.
+    pub(crate) message_order: MessageOrder,
+    /// The sequence of the next message, if this is a destination's queue.
+    pub(crate) next_message: u64,
 }
 
 impl Queue {
@@ -28,6 +33,8 @@ impl Queue {
             retry_share_percent: 50,
             on_dead: OnDead::default(),
             retention: DeadRetention::new(),
+            message_order: MessageOrder::default(),
+            next_message: 1,
         }
     }
 

@@ -93,6 +93,11 @@ pub(crate) fn order_standing(queue: QueueId, name: &str, standing: Standing) -> 
     Builder(order_key(queue, name)).u8(standing.number()).0
 }
 
+/// `outbox`: queue, sequence.
+pub(crate) fn outbox(queue: QueueId, sequence: u64) -> Vec<u8> {
+    new().u32(queue.get()).u64(sequence).0
+}
+
 /// The `order` row of `job_row`, if it has one.
 pub(crate) fn order_row(job_row: &Job) -> Option<Vec<u8>> {
     let (claim, standing) = standing(job_row)?;
@@ -238,6 +243,14 @@ pub(crate) fn read_order(bytes: &[u8]) -> Result<(Standing, JobId), Damage> {
         [_, _, _, _, .., 0, 1] => Ok((Standing::Waits, id)),
         _ => Err(Damage("an order row's key makes no sense")),
     }
+}
+
+/// Reads queue and sequence of an `outbox` row.
+pub(crate) fn read_outbox(bytes: &[u8]) -> Result<(QueueId, u64), Damage> {
+    let (queue, rest) = take_u32(bytes)?;
+    let (sequence, rest) = take_u64(rest)?;
+    end(rest)?;
+    Ok((QueueId::new(queue), sequence))
 }
 
 /// Reads queue and ordering key of an `order` row.
@@ -395,7 +408,7 @@ mod tests {
         fn arbitrary_key_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (read_job(&bytes), read_timed(&bytes), read_ready_order(&bytes));
             let _ = (read_class(&bytes), read_number(&bytes), read_pause(&bytes));
-            let _ = (read_effect_row(&bytes), read_order(&bytes), read_order_key(&bytes));
+            let _ = (read_outbox(&bytes), read_effect_row(&bytes), read_order(&bytes), read_order_key(&bytes));
             let _ = (read_dead(&bytes), read_cohort(&bytes), read_member(&bytes));
             let _ = (read_window(&bytes), read_marker(&bytes));
         }

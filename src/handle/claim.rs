@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::domain::limits::{BATCH_MAX, CLAIM_BYTES_MAX, WORKER_BYTES_MAX, cut};
+use crate::domain::outbox::queue_of;
 use crate::domain::time::whole_ms;
 use crate::error::ClaimError;
-use crate::handle::check_name;
 use crate::handle::lease::Lease;
 use crate::handle::redrive::Redrive;
+use crate::handle::{check_name, check_queue};
 use crate::writer::command::{Along, Claim, Claimed, Command, Reconciles, Request, StopFlag};
 
 /// What to claim.
@@ -33,6 +34,8 @@ pub struct ClaimRequest {
     stop: Option<StopFlag>,
     bytes_max: usize,
     along: Along,
+    /// It names a destination's queue.
+    reserved: bool,
 }
 
 impl ClaimRequest {
@@ -50,7 +53,13 @@ impl ClaimRequest {
             stop: None,
             bytes_max: CLAIM_BYTES_MAX,
             along: Along::Nothing,
+            reserved: false,
         }
+    }
+
+    /// One message of a destination, without waiting.
+    pub(crate) fn of_destination(destination: &str) -> Self {
+        Self { reserved: true, ..Self::new(queue_of(destination)) }
     }
 
     /// Only jobs of these kinds. Others stay ready and are charged nothing.
@@ -129,7 +138,8 @@ impl ClaimRequest {
     }
 
     pub(crate) fn check(self, now_ms: u64) -> Result<Request, ClaimError> {
-        check_name(&self.queue).map_err(|why| ClaimError::BadName { what: "queue", why })?;
+        let check = if self.reserved { check_name } else { check_queue };
+        check(&self.queue).map_err(|why| ClaimError::BadName { what: "queue", why })?;
         let reconciles = match &self.reconciles {
             Reconciles::Kinds(kinds) => kinds.as_slice(),
             Reconciles::Any => &[],

@@ -11,6 +11,7 @@ use crate::domain::time::whole_ms;
 use crate::error::{EffectError, SettleError};
 use crate::handle::effect::{EffectKey, EffectTable, EffectValue};
 use crate::handle::effects::Effects;
+use crate::handle::message::Message;
 use crate::handle::new_job::NewJob;
 use crate::writer::command::How;
 
@@ -110,6 +111,13 @@ impl Completion {
     /// moment.
     pub fn enqueue(mut self, job: NewJob) -> Self {
         self.effects.enqueue(job);
+        self
+    }
+
+    /// Emits a message: it is there exactly when this job is done (P6). A duplicate of an earlier one
+    /// adds nothing and is fine; a message that is refused refuses the whole completion.
+    pub fn emit(mut self, message: Message) -> Self {
+        self.effects.emit(message);
         self
     }
 

@@ -288,7 +288,8 @@ impl Quarantine {
             return Err(AmendError::PayloadTooLarge { bytes: payload.len(), bytes_max });
         }
         let found = self.jobs.job(job)?.ok_or(AmendError::NotFound { job })?;
-        let hash = request_hash(&found.queue, &found.kind, &payload);
+        let headers = found.message.map(|message| message.headers).unwrap_or_default();
+        let hash = request_hash(&found.queue, &found.kind, &payload, &headers);
         let amend = Box::new(Amend { job, payload: Blob(payload), hash, note });
         self.jobs.ask(|reply| Command::Amend { amend, reply })?
     }

@@ -4,6 +4,7 @@ use crate::domain::effect::Change;
 use crate::domain::limits::{FOLLOW_UPS_MAX, WRITE_SET_BYTES_MAX};
 use crate::error::{EffectError, SettleError};
 use crate::handle::effect::{EffectKey, EffectTable, EffectValue};
+use crate::handle::message::Message;
 use crate::handle::new_job::NewJob;
 use crate::writer::command::{Prepared, WriteSet};
 
@@ -50,6 +51,12 @@ impl Effects {
             let too_many = EffectError::TooManyFollowUps { jobs_max: FOLLOW_UPS_MAX };
             self.trouble.get_or_insert(too_many);
         }
+    }
+
+    /// Emits a message. As with a follow-up job, a duplicate adds nothing, and one that is refused
+    /// refuses the whole.
+    pub fn emit(&mut self, message: Message) {
+        self.enqueue(message.into_job());
     }
 
     fn change(&mut self, change: impl FnOnce() -> Result<Change, EffectError>) {

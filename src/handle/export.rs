@@ -16,13 +16,15 @@ use crate::domain::limits::{
     CODE_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, REDRIVES_MAX,
     WORKER_BYTES_MAX,
 };
+use crate::domain::outbox::Headers;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::{DeadError, ExportError, StorageError};
+use crate::handle::check_text;
 use crate::handle::dead::{DeadCursor, Quarantine};
 use crate::handle::job::JobInfo;
-use crate::handle::{check_name, check_text};
+use crate::handle::new_job::check_names;
 use crate::store::names::{Known, Names};
 use crate::store::{alone, amendment, job as job_store};
 
@@ -41,6 +43,9 @@ pub(super) struct Record {
     pub(super) id: JobId,
     pub(super) queue: String,
     pub(super) kind: String,
+    /// Of a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) headers: Option<Headers>,
     pub(super) key: Option<String>,
     pub(super) priority: u8,
     pub(super) enqueued_at: Timestamp,
@@ -67,8 +72,8 @@ pub(super) enum Bytes {
 impl Record {
     /// Whether its texts are as long as an enqueue or a failure would have left them.
     pub(super) fn check(&self) -> Result<(), String> {
-        check_name(&self.queue).map_err(|why| format!("the queue cannot be used: {why}"))?;
-        check_name(&self.kind).map_err(|why| format!("the kind cannot be used: {why}"))?;
+        check_names(&self.queue, &self.kind, self.headers.as_deref())
+            .map_err(|error| error.to_string())?;
         if let Some(key) = &self.key {
             check_text(key, KEY_BYTES_MAX)
                 .map_err(|why| format!("the key cannot be used: {why}"))?;
@@ -192,6 +197,7 @@ impl Quarantine {
                 id,
                 queue: info.queue,
                 kind: info.kind,
+                headers: job.post.map(|post| post.headers),
                 key: info.key,
                 priority: job.priority,
                 enqueued_at: job.enqueued_at,

@@ -77,7 +77,8 @@ impl Quarantine {
     ///
     /// A job keeps its id where this file has never given out so high a number, and gets a new one
     /// else, because the leases of an id must never begin again from a number that was used before; the
-    /// history tells of the old one. An ordering key is not taken along: its line has gone on.
+    /// history tells of the old one. An ordering key is not taken along: its line has gone on. A message gets the
+    /// next sequence of its destination.
     ///
     /// # Errors
     ///
@@ -160,7 +161,8 @@ impl Quarantine {
         if longest > bytes_max {
             return Err(format!("the payload has {longest} bytes, the limit is {bytes_max}"));
         }
-        let hash = request_hash(&line.queue, &line.kind, &payload);
+        let headers = line.headers.as_deref().unwrap_or_default();
+        let hash = request_hash(&line.queue, &line.kind, &payload, headers);
         let identity = (line.id, &line.queue, &line.kind, line.enqueued_at, &line.key);
         let identity = serde_json::to_vec(&identity).map_err(|error| error.to_string())?;
         let mut marker = [0; 16];
@@ -184,6 +186,7 @@ impl Quarantine {
             original: original.map(Blob),
             policy: line.policy.checked(),
             history: line.history,
+            headers: line.headers,
         })
     }
 }

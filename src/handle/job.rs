@@ -6,6 +6,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::history::{HistoryEntry, kept};
 use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
+use crate::domain::outbox::{Post, destination_of};
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::StorageError;
@@ -27,6 +28,8 @@ pub struct JobInfo {
     pub key: Option<String>,
     /// Its ordering key.
     pub order_key: Option<String>,
+    /// What makes it a message; for those of a destination.
+    pub message: Option<MessageInfo>,
     /// The state it is in.
     pub state: JobState,
     /// 0 to 255; higher goes first.
@@ -76,6 +79,25 @@ pub struct JobInfo {
     pub steps: Vec<StepInfo>,
     /// How many more there are whose rows are damaged and cannot be shown.
     pub steps_unreadable: usize,
+}
+
+/// What makes a job a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MessageInfo {
+    /// Where it goes.
+    pub destination: String,
+    /// Dense within the destination, from 1 on, in the order of the commits.
+    pub sequence: u64,
+    /// Its headers.
+    pub headers: Vec<(String, String)>,
+}
+
+impl MessageInfo {
+    fn new(queue: &str, post: Post) -> Self {
+        let destination = destination_of(queue).unwrap_or(queue).to_owned();
+        Self { destination, sequence: post.sequence, headers: post.headers }
+    }
 }
 
 /// The lease of a job as it was granted.
@@ -134,13 +156,15 @@ impl JobInfo {
         let queue = names::queue(rows, job.class.queue)?.map(|queue| queue.name);
         let kind = names::kind(rows, job.class.kind)?;
         let steps = if job.steps > 0 { StepInfo::all(rows, job.id)? } else { Vec::new() };
+        let queue_name = queue.unwrap_or_default();
         let kept_rows = history::read(rows, job.id)?;
         let mut info = Self {
             id: job.id,
-            queue: queue.unwrap_or_default(),
+            queue: queue_name.clone(),
             kind: kind.unwrap_or_default(),
             key: job.key.map(|claim| claim.key),
-            order_key: job.order.map(|order| order.key),
+            order_key: job.order.map(|order| order.key).filter(|key| !key.is_empty()),
+            message: job.post.map(|post| MessageInfo::new(&queue_name, post)),
             state: job.state.name(),
             priority: job.priority,
             enqueued_at: job.enqueued_at,

@@ -10,6 +10,7 @@ use crate::domain::event::Work;
 use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
+use crate::domain::outbox::Post;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::{ClaimError, SettleError};
@@ -97,6 +98,22 @@ impl Lease {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.claimed.key.as_deref()
+    }
+
+    /// The ordering key.
+    #[must_use]
+    pub fn order_key(&self) -> Option<&str> {
+        self.line().filter(|line| !line.is_empty())
+    }
+
+    /// What it is ordered with; empty for a destination as a whole.
+    pub(crate) fn line(&self) -> Option<&str> {
+        self.claimed.order.as_deref()
+    }
+
+    /// What makes it a message.
+    pub(crate) fn post(&self) -> Option<&Post> {
+        self.claimed.post.as_ref()
     }
 
     /// The payload.
@@ -264,6 +281,18 @@ impl Lease {
         settled
     }
 
+    /// Asks for the settle; the answer can be waited for later.
+    pub(crate) fn ask_to_settle(mut self, how: How) -> Asked {
+        let jobs = self.jobs.clone();
+        let (answer, settled) = reply();
+        self.settled = true;
+        let (token, class) = (self.claimed.token, self.claimed.class);
+        let settle = Settle { token, class, how, reply: answer, then: None };
+        // A store that takes no more commands drops the reply, which says so.
+        let _ = jobs.writer().tell(Command::Settle(Box::new(settle)));
+        Asked { jobs, settled }
+    }
+
     /// Asks for the settle and the next claim in one commit. The two are waited for one after the
     /// other: a claim may wait long after the settle was answered.
     pub(crate) fn ask_to_settle_then_claim(mut self, how: How, next: ClaimRequest) -> Settling {
@@ -281,6 +310,18 @@ impl Lease {
         // A store that takes no more commands drops both replies, which says so.
         let _ = jobs.writer().tell(Command::Settle(Box::new(settle)));
         Settling { jobs, settled, claimed, refused }
+    }
+}
+
+/// A settle that was asked for.
+pub(crate) struct Asked {
+    jobs: Redrive,
+    settled: Pending<Result<JobState, SettleError>>,
+}
+
+impl Asked {
+    pub(crate) fn settled(self) -> Result<JobState, SettleError> {
+        self.jobs.writer().wait(self.settled).map_err(SettleError::from).flatten()
     }
 }
 

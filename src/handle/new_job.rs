@@ -10,10 +10,12 @@ use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::limits::KEY_BYTES_MAX;
+use crate::domain::outbox::{Headers, MESSAGE_KIND, destination_of};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::error::EnqueueError;
-use crate::handle::{check_name, check_text};
+use crate::handle::message::check_headers;
+use crate::handle::{check_destination, check_name, check_queue, check_text};
 use crate::writer::command::Prepared;
 
 /// A job to be enqueued: a queue, a kind, a payload, and what else is to be said about it.
@@ -39,6 +41,8 @@ pub struct NewJob {
     start: Start,
     policy: Option<JobPolicy>,
     order: Option<String>,
+    /// It is a message.
+    headers: Option<Headers>,
 }
 
 impl NewJob {
@@ -55,7 +59,19 @@ impl NewJob {
             start: Start::Now,
             policy: None,
             order: None,
+            headers: None,
         }
+    }
+
+    /// A message in the queue of its destination.
+    pub(crate) fn message(queue: String) -> Self {
+        Self { headers: Some(Headers::new()), ..Self::new(queue, MESSAGE_KIND) }
+    }
+
+    /// Gives a message a header.
+    pub(crate) fn header(mut self, name: String, value: String) -> Self {
+        self.headers.get_or_insert_default().push((name, value));
+        self
     }
 
     /// The payload as bytes.
@@ -149,9 +165,7 @@ impl NewJob {
 
     /// Checks everything that can be checked without the store, and hashes the request.
     pub(crate) fn prepare(self, payload_bytes_max: usize) -> Result<Prepared, EnqueueError> {
-        for (what, name) in [("queue", &self.queue), ("kind", &self.kind)] {
-            check_name(name).map_err(|why| EnqueueError::BadName { what, why })?;
-        }
+        check_names(&self.queue, &self.kind, self.headers.as_deref())?;
         if self.payload.len() > payload_bytes_max {
             let bytes = self.payload.len();
             return Err(EnqueueError::PayloadTooLarge { bytes, bytes_max: payload_bytes_max });
@@ -160,7 +174,8 @@ impl NewJob {
             Some(key) => {
                 check_text(&key, KEY_BYTES_MAX)
                     .map_err(|why| EnqueueError::BadName { what: "key", why })?;
-                let hash = request_hash(&self.queue, &self.kind, &self.payload);
+                let headers = self.headers.as_deref().unwrap_or_default();
+                let hash = request_hash(&self.queue, &self.kind, &self.payload, headers);
                 Some(KeyClaim { key, hash })
             }
             None => None,
@@ -178,14 +193,42 @@ impl NewJob {
             start: self.start,
             policy: self.policy,
             order: self.order,
+            headers: self.headers,
         })
     }
 }
 
-/// What makes two requests under one key the same: queue, kind and payload, each with its length.
-pub(crate) fn request_hash(queue: &str, kind: &str, payload: &[u8]) -> RequestHash {
+/// Whether a queue and a kind can be used, or the destination and the headers of a message.
+pub(crate) fn check_names(
+    queue: &str,
+    kind: &str,
+    headers: Option<&[(String, String)]>,
+) -> Result<(), EnqueueError> {
+    let bad = |what| move |why| EnqueueError::BadName { what, why };
+    match headers {
+        Some(headers) => {
+            let destination = destination_of(queue).unwrap_or_default();
+            check_destination(destination).map_err(bad("destination"))?;
+            check_headers(headers)
+        }
+        None => {
+            check_queue(queue).map_err(bad("queue"))?;
+            check_name(kind).map_err(bad("kind"))
+        }
+    }
+}
+
+/// What makes two requests under one key the same: queue, kind, payload and a message's headers, each
+/// with its length.
+pub(crate) fn request_hash(
+    queue: &str,
+    kind: &str,
+    payload: &[u8],
+    headers: &[(String, String)],
+) -> RequestHash {
     let mut hasher = Sha256::new();
-    for part in [queue.as_bytes(), kind.as_bytes(), payload] {
+    let headers = headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    for part in [queue.as_bytes(), kind.as_bytes(), payload].into_iter().chain(headers) {
         hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
         hasher.update(part);
     }

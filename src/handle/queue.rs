@@ -84,6 +84,7 @@ impl Redrive {
             retry_share_percent: policy.retry_share_percent,
             on_dead: policy.on_dead,
             retention: policy.retention,
+            message_order: None,
         };
         self.ask(|reply| Command::SetQueue { settings, reply })?
     }

@@ -321,6 +321,11 @@ impl Redrive {
         self.0.window_minutes
     }
 
+    /// A number that tells this file from others.
+    pub(crate) fn store_number(&self) -> Result<u64, StorageError> {
+        self.0.store.read(|rows| Ok(crate::store::meta::read(rows)?.map_or(0, |meta| meta.seed)))
+    }
+
     pub(crate) fn store(&self) -> &Store {
         &self.0.store
     }

@@ -1,4 +1,12 @@
-//! Passing on what was done here to the world outside. Uses only the public handle.
+//! Passing on what was done here to the world outside: loops that hand messages to sinks. Uses the public
+//! handle, and the workers' heartbeats.
 
+pub(crate) mod errand;
+pub(crate) mod file;
+pub(crate) mod outgoing;
+#[expect(clippy::module_inception, reason = "the layer is named after what it offers")]
+pub(crate) mod relay;
+pub(crate) mod shared;
+pub(crate) mod sink;
 #[cfg(feature = "http-sink")]
 pub(crate) mod webhook;

@@ -10,7 +10,7 @@ use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
-use crate::store::{amendment, history, import, key as key_store, mark, order};
+use crate::store::{amendment, history, import, key as key_store, mark, order, outbox};
 
 /// A job and whether it owns its key, as of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,7 @@ pub(crate) fn replace(
         rows.write(table, &name, state_value(held)?.as_deref())?;
     }
     order::replace_holder(rows, before.map(|held| held.job), after.map(|held| held.job))?;
+    outbox::replace(rows, before.map(|held| held.job), after.map(|held| held.job))?;
     replace_key(rows, before, after)?;
     let stored = |held: Held<'_>| matches!(held.job.payload, Payload::Stored { .. });
     if let Some(held) = before

@@ -18,6 +18,7 @@ pub(crate) mod mark;
 pub(crate) mod meta;
 pub(crate) mod names;
 pub(crate) mod order;
+pub(crate) mod outbox;
 pub(crate) mod pause;
 pub(crate) mod removal;
 pub(crate) mod rows;

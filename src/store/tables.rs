@@ -32,6 +32,7 @@ pub(crate) enum TableId {
     Removals = 23,
     Effects = 24,
     Imports = 25,
+    Outbox = 26,
 }
 
 /// One table.
@@ -44,7 +45,7 @@ pub(crate) struct TableRow {
     pub(crate) key: &'static str,
 }
 
-pub(crate) const TABLES: [TableRow; 26] = [
+pub(crate) const TABLES: [TableRow; 27] = [
     row(TableId::Meta, "redrive/meta", "name"),
     row(TableId::Jobs, "redrive/jobs", "job u64"),
     row(TableId::Payloads, "redrive/payloads", "job u64"),
@@ -79,6 +80,7 @@ pub(crate) const TABLES: [TableRow; 26] = [
     row(TableId::Removals, "redrive/removals", "number u64"),
     row(TableId::Effects, "redrive/effects", "job u64, step name"),
     row(TableId::Imports, "redrive/imports", "16 bytes"),
+    row(TableId::Outbox, "redrive/outbox", "queue u32, sequence u64"),
 ];
 
 const fn row(id: TableId, name: &'static str, key: &'static str) -> TableRow {

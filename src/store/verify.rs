@@ -3,6 +3,7 @@
 mod books;
 mod effect;
 mod order;
+mod outbox;
 mod pause;
 
 use std::collections::BTreeMap;
@@ -87,6 +88,7 @@ pub(crate) fn verify(rows: &impl Rows, now: Timestamp) -> Result<VerifyReport, S
         check.each(table, |check, row| check.state_row(table, row))?;
     }
     check.each(TableId::Order, Check::order_row)?;
+    check.each(TableId::Outbox, Check::outbox_row)?;
     check.each(TableId::Keys, Check::key_row)?;
     check.each(TableId::Payloads, Check::payload_row)?;
     check.each(TableId::History, Check::history_row)?;
@@ -177,6 +179,7 @@ impl<R: Rows> Check<'_, R> {
         self.finished += u64::from(job.state.tombstone().is_some());
         self.job_state(&job)?;
         self.order_of(&job)?;
+        self.outbox_of(&job)?;
         self.job_names(&job);
         self.job_cohort(&job)?;
         self.job_amendment(&job)?;

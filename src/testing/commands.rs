@@ -70,7 +70,9 @@ impl Model {
         self.met.insert(id, (item.queue, item.kind));
         if let Some(rules) = own.copied().or(default) {
             let halts = self.queues.get(item.queue).is_some_and(|queue| queue.2);
-            self.jobs.insert(id, Life { halts, ..item.life(id, self.now, rules, place) });
+            let mut life = Life { halts, ..item.life(id, self.now, rules, place) };
+            self.posted(&mut life, item);
+            self.jobs.insert(id, life);
             self.arrange(id, false);
         }
         Accepted::New(id)
@@ -357,6 +359,8 @@ impl Item {
             steps: std::collections::BTreeMap::new(),
             place,
             order: self.order_key(),
+            sequence: None,
+            headers: Vec::new(),
             halts: false,
             import: None,
         }

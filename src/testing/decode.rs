@@ -1,9 +1,7 @@
 //! Steps out of plain bytes.
 
 use crate::domain::failure::FailureClass;
-use crate::testing::op::{
-    Brakes, Change, Fault, Item, KINDS, Op, Order, Pausing, QUEUES, Retained, When,
-};
+use crate::testing::op::{Brakes, Change, Fault, KINDS, Op, Order, Pausing, QUEUES, Retained};
 
 /// Any bytes are a sequence of steps; missing ones read as 0.
 #[must_use]
@@ -20,23 +18,27 @@ pub fn ops_from_bytes(data: &[u8]) -> Vec<Op> {
     ops
 }
 
-struct Bytes<'a>(std::slice::Iter<'a, u8>);
+pub(super) struct Bytes<'a>(std::slice::Iter<'a, u8>);
 
 impl Bytes<'_> {
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         self.0.next().copied().unwrap_or(0)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         usize::from(self.byte()) % limit
     }
 
-    fn sometimes<T>(&mut self, one_in: usize, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn sometimes<T>(
+        &mut self,
+        one_in: usize,
+        make: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
         (self.below(one_in) == 0).then(|| make(self))
     }
 
     /// The lengths of time at which something changes in the policies in play, and around them.
-    fn ms(&mut self) -> u64 {
+    pub(super) fn ms(&mut self) -> u64 {
         const STEPS: [u64; 20] = [
             1,
             5,
@@ -76,11 +78,11 @@ impl Bytes<'_> {
             }
             12 | 24..=26 => Op::Reconcile { lease: lease(self), answer: self.byte() },
             16..=23 => Op::Claim {
-                queue: self.below(QUEUES.len()),
-                kinds: self.byte() % 8,
+                queue: self.queue(),
+                kinds: self.byte() % 16,
                 reconciles: match self.byte() {
-                    byte if byte >= 128 => 7,
-                    byte => byte % 8,
+                    byte if byte >= 128 => 15,
+                    byte => byte % 16,
                 },
                 jobs: 1 + self.below(4),
                 followers: self.byte().is_multiple_of(2),
@@ -105,6 +107,7 @@ impl Bytes<'_> {
                 retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
                 halt: self.sometimes(2, |bytes| bytes.byte().is_multiple_of(2)),
                 retention: self.sometimes(2, Self::retained),
+                order: self.sometimes(2, |bytes| bytes.byte() % 3),
             },
             51..=56 => Op::Advance { ms: self.ms() },
             13 | 57 => Op::JumpForward { ms: self.ms() },
@@ -215,33 +218,5 @@ impl Bytes<'_> {
             _ => FailureClass::Ambiguous,
         };
         Op::Fail { lease, class, retry_after_ms: self.sometimes(3, Self::ms), text: self.byte() }
-    }
-
-    fn item(&mut self) -> Item {
-        const DAYS_8_MS: u64 = 691_200_000;
-        Item {
-            queue: self.below(QUEUES.len()),
-            // The third kind is rare.
-            kind: self.below(7) / 3,
-            key: self.sometimes(2, |bytes| bytes.byte() % 6),
-            payload: self.byte() % 8,
-            priority: match self.byte() % 4 {
-                0 => 0,
-                1 => 255,
-                _ => 100,
-            },
-            when: match self.byte() % 8 {
-                0..=4 => When::Now,
-                5 | 6 => When::After(self.ms()),
-                _ => When::At(self.ms() % DAYS_8_MS),
-            },
-            // Those under which outcomes are reconciled are the last two, and common.
-            rules: self.sometimes(2, |bytes| match bytes.byte() {
-                byte if byte >= 128 => 6 + usize::from(byte % 2),
-                byte => usize::from(byte),
-            }),
-            order: self.sometimes(3, |bytes| bytes.byte() % 2),
-            bad: self.below(24) == 23,
-        }
     }
 }

@@ -14,6 +14,7 @@ use crate::testing::harness::VERSION;
 use crate::testing::life::{Life, Place};
 use crate::testing::model::{ClassKey, Model, state, time};
 use crate::testing::op::{KINDS, QUEUES};
+use crate::testing::outbox::message;
 
 /// Every flow there is.
 const FLOWS: [&str; 46] = [
@@ -103,6 +104,7 @@ impl Model {
             same(&format!("job {id}, which is gone"), &found, &None)?;
         }
         self.compare_effects(jobs)?;
+        self.compare_outbox(jobs)?;
         let found = jobs.stats().map_err(trouble)?;
         same("the counts", &found, &self.stats())?;
         same("the pauses", &jobs.pauses().map_err(trouble)?, &self.pauses())
@@ -226,7 +228,8 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         queue: QUEUES.get(life.queue).map(|&name| name.into()).unwrap_or_default(),
         kind: KINDS.get(life.kind).map(|&name| name.into()).unwrap_or_default(),
         key: life.key.clone(),
-        order_key: life.order.clone(),
+        order_key: life.order.clone().filter(|key| !key.is_empty()),
+        message: message(life),
         state: state(life),
         priority: life.priority,
         enqueued_at: time(life.enqueued_at),
@@ -253,14 +256,8 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
     };
     match &life.place {
         Place::Ready(spot) => info.lane = Some(spot.lane),
-        Place::Delayed { lane, due } => {
-            info.lane = Some(*lane);
-            info.due = Some(time(*due));
-        }
-        Place::Blocked { lane, due } => {
-            info.lane = Some(*lane);
-            info.due = due.map(time);
-        }
+        Place::Delayed { lane, due } => (info.lane, info.due) = (Some(*lane), Some(time(*due))),
+        Place::Blocked { lane, due } => (info.lane, info.due) = (Some(*lane), due.map(time)),
         Place::Leased(hold) => {
             info.lane = Some(hold.from.lane);
             info.lease = Some(LeaseInfo {

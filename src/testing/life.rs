@@ -43,6 +43,8 @@ pub(super) struct Life {
     pub(super) steps: BTreeMap<u8, (u64, u32, u8)>,
     pub(super) place: Place,
     pub(super) order: Option<String>,
+    pub(super) sequence: Option<u64>,
+    pub(super) headers: Vec<(String, String)>,
     /// Dead, it halts those behind it.
     pub(super) halts: bool,
     /// The export that it came out of.

@@ -10,6 +10,7 @@ use crate::testing::cohort::Herd;
 use crate::testing::effects::EffectRows;
 use crate::testing::life::{Counted, Ending, Hold, Life, Place, Spot};
 use crate::testing::op::{QUEUES, Retained};
+use crate::testing::outbox::Outbox;
 use crate::testing::pause::Stops;
 use crate::testing::report::{DIED_AFTER, Log, attempts};
 use crate::testing::rules::{PLAIN, Rules};
@@ -42,6 +43,7 @@ pub struct Model {
     pub(super) kept: [Retained; QUEUES.len()],
     /// The minute of the latest record of removals for a queue and a bound, in this process.
     pub(super) evictions: BTreeMap<(usize, RetentionBound), u64>,
+    pub(super) outbox: Outbox,
     /// In the order in which the store met them.
     pub(super) kinds: Vec<usize>,
     /// Classes that a claim of any kind looks at.
@@ -89,6 +91,7 @@ impl Model {
             queues: [(PLAIN, 50, false); QUEUES.len()],
             kept: [Retained::default(); QUEUES.len()],
             evictions: BTreeMap::new(),
+            outbox: Outbox::new(),
             kinds: Vec::new(),
             classes: BTreeSet::new(),
             flows: BTreeMap::new(),

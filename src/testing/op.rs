@@ -3,9 +3,13 @@
 use crate::domain::failure::FailureClass;
 
 /// The queues in play.
-pub(super) const QUEUES: [&str; 2] = ["alpha", "beta"];
+pub(super) const QUEUES: [&str; 3] = ["alpha", "beta", "outbox:gamma"];
+/// The one of them that is a destination's.
+pub(super) const OUTBOX: usize = 2;
 /// The kinds in play.
-pub(super) const KINDS: [&str; 3] = ["one", "two", "three"];
+pub(super) const KINDS: [&str; 4] = ["one", "two", "three", "message"];
+/// The one of them that messages are of.
+pub(super) const MESSAGE: usize = 3;
 
 /// One step. Jobs and leases are named by a place, taken modulo how many there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +102,8 @@ pub enum Op {
         /// A dead job halts those behind it under its ordering key.
         halt: Option<bool>,
         retention: Option<Retained>,
+        /// Of a destination's messages: all in one order, those of one key, or none.
+        order: Option<u8>,
     },
     Advance {
         ms: u64,

@@ -79,7 +79,7 @@ impl Model {
     pub(super) fn may_lead(&self, id: JobId, spot: Spot) -> bool {
         let Some(line) = self.jobs.get(&id).and_then(Life::line) else { return false };
         let alone = self.holders(&line).all(|holder| holder == id);
-        alone && [Lane::Fresh, Lane::Retry].contains(&spot.lane)
+        alone && spot.lane == Lane::Fresh
     }
 
     /// Who goes along with the leased job `id` next.
@@ -87,9 +87,8 @@ impl Model {
         let head = self.jobs.get(&id)?;
         let next = self.jobs.get(&self.waiting(&head.line()?)?)?;
         let Place::Blocked { lane, due } = next.place else { return None };
-        let goes = next.kind == head.kind
-            && [Lane::Fresh, Lane::Retry].contains(&lane)
-            && due.is_none_or(|due| due <= self.now);
+        let goes =
+            next.kind == head.kind && lane == Lane::Fresh && due.is_none_or(|due| due <= self.now);
         goes.then_some((next.id, Spot { lane, seq: next.id.get() }))
     }
 }

@@ -187,6 +187,9 @@ impl Model {
             corpse.seq = self.next;
         }
         self.next += 1;
+        if job.sequence.is_some() {
+            job.sequence = Some(self.outbox.take());
+        }
         if !self.kinds.contains(&job.kind) {
             self.kinds.push(job.kind);
         }

@@ -1,6 +1,6 @@
 //! The steps: the same call to the store and to the model, and both answers compared.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::domain::failure::{Failure, FailureClass};
 use crate::domain::id::JobId;
@@ -14,10 +14,11 @@ use crate::handle::new_job::NewJob;
 use crate::handle::queue::QueuePolicy;
 use crate::testing::commands::Accepted;
 use crate::testing::expect::{Verdict, same};
-use crate::testing::harness::{EPOCH_MS, Harness, VERSION, text};
+use crate::testing::harness::{Harness, VERSION, text};
 use crate::testing::life::{Ending, Trouble};
 use crate::testing::model::Model;
-use crate::testing::op::{Item, KINDS, Op, QUEUES, Retained, When};
+use crate::testing::op::{Item, KINDS, OUTBOX, Op, QUEUES, Retained};
+use crate::testing::outbox::DESTINATION;
 use crate::testing::rules::RULES;
 use crate::writer::command::{BatchRule, Cancelled, Enqueued};
 
@@ -53,7 +54,10 @@ impl Harness {
             Op::Cancel { job } => self.cancel(*job),
             Op::Discard { job } => self.discard(*job),
             Op::Amend { job, payload } => self.amend(*job, *payload),
-            Op::SetQueue { queue, rules, retry_share_percent, halt, retention } => {
+            Op::SetQueue { queue: OUTBOX, rules, halt, retention, order, .. } => {
+                self.set_destination(*rules, *halt, *retention, *order)
+            }
+            Op::SetQueue { queue, rules, retry_share_percent, halt, retention, .. } => {
                 self.set_queue(*queue, *rules, *retry_share_percent, *halt, *retention)
             }
             Op::Export { job } => self.export(*job),
@@ -123,7 +127,11 @@ impl Harness {
         let kinds: Vec<usize> = set(kinds.0).collect();
         let worker = format!("w{}", self.ops);
         let name = QUEUES.get(queue).copied().unwrap_or_default();
-        let mut request = ClaimRequest::new(name).up_to(jobs);
+        let request = match queue {
+            OUTBOX => ClaimRequest::of_destination(DESTINATION),
+            _ => ClaimRequest::new(name),
+        };
+        let mut request = request.up_to(jobs);
         if !kinds.is_empty() {
             request = request.kinds(kinds.iter().filter_map(|&kind| KINDS.get(kind).copied()));
         }
@@ -396,30 +404,4 @@ pub(super) fn refused(error: EnqueueError) -> Result<Accepted, String> {
         EnqueueError::Withheld { refused } => Accepted::Withheld(refused),
         error => return Err(text(error)),
     })
-}
-
-impl Item {
-    pub(super) fn new_job(&self) -> NewJob {
-        let queue = QUEUES.get(self.queue).copied().unwrap_or_default();
-        let mut job =
-            NewJob::new(queue, self.kind_name()).bytes(self.payload()).priority(self.priority);
-        if let Some(key) = self.key() {
-            job = job.key(key);
-        }
-        if let Some(order) = self.order_key() {
-            job = job.order_key(order);
-        }
-        if self.bad {
-            job = job.key("");
-        }
-        job = match self.when {
-            When::Now => job,
-            When::After(ms) => job.delay(Duration::from_millis(ms)),
-            When::At(ms) => job.run_at(UNIX_EPOCH + Duration::from_millis(EPOCH_MS + ms)),
-        };
-        if let Some(rules) = self.rules.and_then(|rules| RULES.get(rules % RULES.len())) {
-            job = job.policy(rules.policy());
-        }
-        job
-    }
 }

@@ -28,6 +28,15 @@ pub(crate) struct Pulse {
     pub(crate) given_back: AtomicBool,
 }
 
+impl Pulse {
+    /// Whether there is any sense in starting, or going on.
+    pub(crate) fn may_go_on(&self) -> bool {
+        ![&self.cancel_requested, &self.lost, &self.deadline_passed, &self.given_back]
+            .iter()
+            .any(|stop| stop.load(Ordering::Acquire))
+    }
+}
+
 /// Why a handler should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,6 +78,12 @@ impl Delivery {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.lease.key()
+    }
+
+    /// The ordering key.
+    #[must_use]
+    pub fn order_key(&self) -> Option<&str> {
+        self.lease.order_key()
     }
 
     /// The payload.

@@ -13,12 +13,12 @@ use crate::domain::failure::Failure;
 use crate::domain::id::{Class, Token};
 use crate::domain::time::whole_ms;
 use crate::error::{StorageError, WorkersError};
-use crate::handle::check_name;
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::Completion;
 use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
 use crate::handle::stats::Counts;
+use crate::handle::{check_name, check_queue};
 use crate::worker::delivery::Delivery;
 use crate::worker::heart::{BeatFilter, Heart};
 use crate::worker::slot::{Handler, Reconciler, Shared, Tally};
@@ -243,7 +243,7 @@ impl Workers {
             check_name(kind).map_err(bad("kind"))?;
         }
         for (queue, threads) in &self.queues {
-            check_name(queue).map_err(bad("queue"))?;
+            check_queue(queue).map_err(bad("queue"))?;
             if *threads == 0 || *threads > THREADS_MAX {
                 return Err(WorkersError::BadThreads {
                     queue: queue.clone(),

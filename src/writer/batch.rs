@@ -171,7 +171,10 @@ impl<'b, 't> Batch<'b, 't> {
             self.core.books.count(class, Flow::Damaged);
         }
         // A waiting job's own row held up nobody.
-        if table == TableId::Order { Ok(()) } else { self.free_order(job) }
+        if table != TableId::Order {
+            self.free_order(job)?;
+        }
+        self.free_outbox(job)
     }
 
     /// Removes a row, and notes which row of which table was damaged.
@@ -204,6 +207,7 @@ impl<'b, 't> Batch<'b, 't> {
         if self.rows.writes() == 0 && !self.core.books.is_dirty() {
             return Ok(false);
         }
+        self.core.registry.flush(self.rows)?;
         // Old windows go along with a commit; they are not worth one of their own.
         let oldest = self.time.now.minute().saturating_sub(self.core.window_minutes);
         self.core.books.prune(self.rows, oldest, SLICE)?;

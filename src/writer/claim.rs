@@ -293,6 +293,8 @@ impl Batch<'_, '_> {
             deadline_ms: policy.deadline_ms,
             unknown: before.unknown.clone(),
             reconciles: before.cycle.reconciles,
+            order: before.order.as_ref().map(|order| order.key.clone()),
+            post: before.post.clone(),
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::{KeyClaim, RequestHash};
 use crate::domain::order::OnDead;
+use crate::domain::outbox::{Headers, MessageOrder, Post};
 use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
 use crate::domain::policy::JobPolicy;
@@ -143,6 +144,8 @@ pub(crate) struct Prepared {
     pub(crate) policy: Option<JobPolicy>,
     /// The ordering key.
     pub(crate) order: Option<String>,
+    /// It is a message, with these headers.
+    pub(crate) headers: Option<Headers>,
 }
 
 /// What is written in the same commit as something else, or not at all: checked and encoded on the
@@ -258,6 +261,8 @@ pub(crate) struct Claimed {
     pub(crate) deadline_ms: Option<u64>,
     pub(crate) unknown: Option<UnknownOutcome>,
     pub(crate) reconciles: u32,
+    pub(crate) order: Option<String>,
+    pub(crate) post: Option<Post>,
 }
 
 pub(crate) struct Settle {
@@ -351,6 +356,8 @@ pub(crate) struct Import {
     pub(crate) original: Option<Blob>,
     pub(crate) policy: JobPolicy,
     pub(crate) history: Vec<HistoryEntry>,
+    /// It is a message, with these headers.
+    pub(crate) headers: Option<Headers>,
 }
 
 /// What became of it.
@@ -384,6 +391,7 @@ pub(crate) struct QueueSettings {
     pub(crate) retry_share_percent: Option<u32>,
     pub(crate) on_dead: Option<OnDead>,
     pub(crate) retention: Option<DeadRetention>,
+    pub(crate) message_order: Option<MessageOrder>,
 }
 
 /// A pause, checked.

@@ -10,6 +10,7 @@ use crate::domain::job::{Done, Job, Payload, State};
 use crate::domain::key::KeyClaim;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::order::OrderKey;
+use crate::domain::outbox;
 use crate::domain::policy::JobPolicy;
 use crate::domain::transition::holds_key;
 use crate::error::{EnqueueError, StorageError};
@@ -74,12 +75,21 @@ impl Batch<'_, '_> {
             Some(policy) => registry.intern_policy(self.rows, policy)?,
             None => match registry.queue(queue)?.0.policy {
                 Some(policy) => policy,
+                None if item.headers.is_some() => {
+                    registry.intern_policy(self.rows, &outbox::default_policy())?
+                }
                 None => registry.intern_policy(self.rows, &JobPolicy::default())?,
             },
         };
         let rules = std::sync::Arc::clone(registry.policy(policy)?);
-        let on_dead = registry.queue(queue)?.0.on_dead;
-        let order = item.order.map(|key| OrderKey { key, on_dead });
+        let own = &registry.queue(queue)?.0;
+        let on_dead = own.on_dead;
+        let order = match item.headers {
+            Some(_) => own.message_order.key(item.order),
+            None => item.order,
+        };
+        let order = order.map(|key| OrderKey { key, on_dead });
+        let post = item.headers.map(|headers| self.posted(queue, headers)).transpose()?;
         let payload = self.payload(id, item.payload)?;
         let arrival = Arrival {
             id,
@@ -90,6 +100,7 @@ impl Batch<'_, '_> {
             payload,
             start: item.start,
             order,
+            post,
         };
         self.insert(arrival.enqueue(self.time.now), &rules)?;
         Ok(Ok(Enqueued::New(id)))
@@ -166,7 +177,7 @@ impl Batch<'_, '_> {
         let registry = &self.core.registry;
         let (mut queues, mut kinds, mut policies) =
             (BTreeSet::new(), BTreeSet::new(), std::collections::HashSet::new());
-        let default = JobPolicy::default();
+        let (default, of_messages) = (JobPolicy::default(), outbox::default_policy());
         for item in items {
             if registry.queue_id(&item.queue).is_none() {
                 queues.insert(item.queue.as_str());
@@ -177,7 +188,8 @@ impl Batch<'_, '_> {
             let own = registry.queue_id(&item.queue).map(|queue| registry.queue(queue));
             let queue_has_one =
                 own.is_some_and(|own| own.is_ok_and(|(queue, _)| queue.policy.is_some()));
-            let policy = item.policy.as_ref().or((!queue_has_one).then_some(&default));
+            let default = if item.headers.is_some() { &of_messages } else { &default };
+            let policy = item.policy.as_ref().or((!queue_has_one).then_some(default));
             if let Some(policy) = policy
                 && registry.policy_id(policy).is_none()
             {

@@ -53,6 +53,7 @@ impl Batch<'_, '_> {
         if matches!(payload, Payload::Stored { .. }) {
             job_store::put_payload(self.rows, id, &item.payload)?;
         }
+        let post = item.headers.map(|headers| self.posted(queue, headers)).transpose()?;
         let amended = item.original.is_some();
         if let Some(payload) = item.original {
             let original = Original { at: self.time.now, payload: Some(payload) };
@@ -81,6 +82,7 @@ impl Batch<'_, '_> {
                 history: u32::try_from(item.history.len()).unwrap_or(u32::MAX),
                 pinned,
                 marker: item.marker,
+                post,
             },
             self.time.now,
             next,

@@ -18,6 +18,7 @@ pub(crate) mod leases;
 mod mailbox;
 mod mark;
 mod order;
+mod outbox;
 mod pause;
 mod registry;
 pub(crate) mod reply;

@@ -18,6 +18,8 @@ pub(super) struct Registry {
     kind_ids: HashMap<Arc<str>, KindId>,
     policies: Vec<Arc<JobPolicy>>,
     policy_ids: HashMap<Arc<JobPolicy>, PolicyId>,
+    /// Queues whose next sequence is not written yet.
+    unwritten: BTreeSet<QueueId>,
     /// The classes that have ever had a job, by queue.
     classes: HashMap<QueueId, BTreeSet<Class>>,
 }
@@ -42,6 +44,7 @@ impl Registry {
             policies: Vec::new(),
             policy_ids: HashMap::new(),
             classes: HashMap::new(),
+            unwritten: BTreeSet::new(),
         };
         for queue in names::queues(rows)? {
             registry.add_queue(queue);
@@ -170,6 +173,25 @@ impl Registry {
         let (queue, _) = entry.ok_or_else(|| unknown("queue", id.get()))?;
         change(queue);
         names::put_queue(rows, id, queue)
+    }
+
+    /// Gives out the sequence of a message; [`flush`](Self::flush) writes down which one is next.
+    pub(super) fn take_sequence(&mut self, id: QueueId) -> Result<u64, StorageError> {
+        let place = usize::try_from(id.get()).ok();
+        let entry = place.and_then(|place| self.queues.get_mut(place));
+        let (queue, _) = entry.ok_or_else(|| unknown("queue", id.get()))?;
+        let sequence = queue.next_message;
+        queue.next_message = sequence.saturating_add(1);
+        self.unwritten.insert(id);
+        Ok(sequence)
+    }
+
+    /// Writes what was only kept in memory within a commit: one row per destination, not per message.
+    pub(super) fn flush(&mut self, rows: &mut WriteRows<'_>) -> Result<(), StorageError> {
+        for id in std::mem::take(&mut self.unwritten) {
+            names::put_queue(rows, id, &self.queue(id)?.0)?;
+        }
+        Ok(())
     }
 
     fn add_queue(&mut self, queue: Queue) -> QueueId {

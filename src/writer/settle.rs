@@ -128,6 +128,7 @@ impl Batch<'_, '_> {
             if let Some(percent) = settings.retry_share_percent {
                 queue.retry_share_percent = percent;
             }
+            queue.message_order = settings.message_order.unwrap_or(queue.message_order);
             queue.on_dead = settings.on_dead.unwrap_or(queue.on_dead);
             queue.retention = settings.retention.unwrap_or(queue.retention);
         })?;

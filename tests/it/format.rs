@@ -6,8 +6,9 @@ use std::path::Path;
 
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use redrive::{
-    Completion, EffectTable, Failure, Filter, Hold, JobPolicy, JobState, Json, NewJob, Pause,
-    QueuePolicy, Redrive, RedrivePlan, Scope, SweepReport,
+    Completion, DestinationPolicy, EffectTable, Failure, Filter, Hold, JobPolicy, JobState, Json,
+    Message, MessageOrder, NewJob, OnDead, Pause, QueuePolicy, Redrive, RedrivePlan, Scope,
+    SweepReport,
 };
 
 use crate::support::{Bench, check, secs};
@@ -53,6 +54,12 @@ fn script(bench: &Bench) {
     bench.jobs.pause(Scope::redrive_class("q", "dead"), Pause::new("not yet")).unwrap();
     for _ in 0..2 {
         bench.add_with(NewJob::new("r", "in order").order_key("document 7"));
+    }
+    let policy = DestinationPolicy::new().order(MessageOrder::Key).on_dead(OnDead::Halt);
+    bench.jobs.set_destination("email", policy).unwrap();
+    for text in ["first", "second"] {
+        let message = Message::to("email").order_key("ada").header("Content-Type", "text/plain");
+        bench.jobs.emit(message.bytes(text)).unwrap();
     }
 }
 

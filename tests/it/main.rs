@@ -25,6 +25,7 @@ mod kill;
 mod list;
 mod model;
 mod order;
+mod outbox;
 mod pause;
 mod power_cut;
 mod report;

@@ -196,13 +196,17 @@ fn a_batch_that_is_given_back_stands_in_its_old_order() {
     assert_eq!(batch(&bench, 5).len(), 0);
     bench.check();
     bench.advance(1);
+    // What failed before is tried alone.
     let leases = batch(&bench, 5);
-    assert_eq!(texts(&leases), ["K2", "K3", "K4", "K5", "K6"]);
+    assert_eq!(texts(&leases), ["K2"]);
+    leases.into_iter().for_each(|lease| lease.complete().unwrap());
+    let leases = batch(&bench, 5);
+    assert_eq!(texts(&leases), ["K3", "K4", "K5", "K6"]);
     // Given back from the last one on, they come back in the same order.
     for lease in leases.into_iter().rev() {
         lease.release().unwrap();
     }
-    assert_eq!(texts(&batch(&bench, 2)), ["K2", "K3"]);
+    assert_eq!(texts(&batch(&bench, 2)), ["K3", "K4"]);
     bench.check();
 }
 

@@ -50,8 +50,16 @@ fn is_telling(ops: &[Op]) -> bool {
     let marked = |op: &Op| matches!(op, Op::Step { changes, .. } if !changes.is_empty());
     let pauses = |op: &Op| matches!(op, Op::Pause { .. });
     let holds = |op: &Op| matches!(op, Op::Throttle { .. });
-    let stops = count(pauses) > 0 && count(holds) > 0;
-    count(effects) > 1 && count(marked) > 1 && count(ordered) > 3 && count(batches) > 2 && stops
+    let emitted = |op: &Op| matches!(op, Op::Enqueue(Item { queue: 2, bad: false, .. }));
+    let relayed = |op: &Op| matches!(op, Op::Claim { queue: 2, kinds: 0, .. });
+    count(effects) > 1
+        && count(marked) > 1
+        && count(ordered) > 3
+        && count(batches) > 2
+        && count(pauses) > 0
+        && count(holds) > 0
+        && count(emitted) > 2
+        && count(relayed) > 0
 }
 
 /// Four jobs that are ahead of all others, and a claim for them.

@@ -51,7 +51,7 @@ fn layers_point_downward() {
         ("writer", &["domain", "format", "store", "error", "clock"]),
         ("handle", &["domain", "format", "store", "writer", "error", "clock"]),
         ("worker", &["domain", "handle", "writer", "error", "clock"]),
-        ("relay", &["domain", "handle", "error", "clock"]),
+        ("relay", &["domain", "format", "handle", "worker", "writer", "error", "clock"]),
     ];
     let mut problems = Vec::new();
     for (layer, below) in allowed {

@@ -544,3 +544,63 @@ fn p_14_a_damaged_job_does_not_hold_its_ordering_key() {
         check(&jobs);
     }
 }
+
+/// P11: the outbox follows from the messages; what is missing, too much or was never given out is named.
+#[test]
+fn p_11_verify_checks_the_outbox() {
+    let store = || {
+        let bench = Bench::new();
+        for _ in 0..2 {
+            bench.jobs.emit(redrive::Message::to("email").bytes("x")).unwrap();
+        }
+        bench.jobs.clone().close().unwrap();
+        bench
+    };
+    type Change<'c> = &'c dyn Fn(&[u8], &[u8]) -> Option<Vec<u8>>;
+    let problems = |table: &str, change: Change<'_>, add: &[(Vec<u8>, Vec<u8>)]| {
+        let bench = store();
+        assert!(verify(&bench).is_clean());
+        tamper(&bench.path, table, change, add);
+        let told: Vec<String> = verify(&bench).problems.into_iter().map(|one| one.what).collect();
+        told.join("; ")
+    };
+    let outbox = "redrive/outbox";
+    let missing = problems(outbox, &|_, _| None, &[]);
+    assert!(missing.contains("missing"), "{missing}");
+    let value = std::sync::Mutex::new(Vec::new());
+    let keep = |_: &[u8], found: &[u8]| {
+        *value.lock().unwrap() = found.to_vec();
+        Some(found.to_vec())
+    };
+    problems(outbox, &keep, &[]);
+    let stray = [(vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9], value.lock().unwrap().clone())];
+    let stray = problems(outbox, &|_, v| Some(v.to_vec()), &stray);
+    assert!(stray.contains("stands here"), "{stray}");
+    let damaged = problems(outbox, &|_, v| Some(v[1..].to_vec()), &[]);
+    assert!(damaged.contains("another value"), "{damaged}");
+}
+
+/// P14: a damaged message counts no longer as unsent once it was set aside.
+#[test]
+fn p_14_a_damaged_message_is_not_waited_for() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        bench.jobs.emit(redrive::Message::to("email").bytes("x")).unwrap();
+    }
+    bench.jobs.clone().close().unwrap();
+    let cut = |key: &[u8], value: &[u8]| {
+        Some(if key[7] == 1 { value[..5].to_vec() } else { value.to_vec() })
+    };
+    tamper(&bench.path, "redrive/jobs", cut, &[]);
+    let jobs = Redrive::open(&bench.path).unwrap();
+    let out = bench.path.with_extension("jsonl");
+    let sink = redrive::FileSink::open(&out).unwrap();
+    let relay = redrive::Relay::new(&jobs).sink("email", sink).start().unwrap();
+    while jobs.outbox().unwrap()["email"].sent < 2 {
+        std::thread::yield_now();
+    }
+    relay.shutdown(secs(10));
+    let stats = &jobs.outbox().unwrap()["email"];
+    assert_eq!((stats.unsent, stats.oldest), (0, None));
+    check(&jobs);
+}

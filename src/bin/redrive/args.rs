@@ -11,6 +11,7 @@ use crate::cohort::CohortCommand;
 use crate::dead::DeadCommand;
 use crate::explain::ExplainArgs;
 use crate::health::HealthArgs;
+use crate::outbox::OutboxArgs;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
 use crate::report::ReportArgs;
 
@@ -118,6 +119,8 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Lists what is paused or held, by whom and why.
     Pauses(PausesArgs),
+    /// Shows how much is still to be sent, by destination.
+    Outbox(OutboxArgs),
     /// Tells what has happened in a span of time, and what waits.
     Report(ReportArgs),
     /// Tells whether the store is well, for monitors.
@@ -136,7 +139,7 @@ pub(crate) enum Command {
 #[command(group(ArgGroup::new("format").required(true)), group(ArgGroup::new("keys")))]
 pub(crate) struct EnqueueArgs {
     /// The queue; it comes into being with its first job.
-    #[arg(short, long, value_parser = name)]
+    #[arg(short, long, value_parser = queue_name)]
     pub(crate) queue: String,
     /// What the jobs are called, for those who look at them and for handlers in programs.
     #[arg(long, default_value = "line", value_parser = name)]
@@ -232,7 +235,7 @@ impl PolicyArgs {
 #[command(after_help = WORK_HELP)]
 pub(crate) struct WorkArgs {
     /// The queue. One that never had a job is an error.
-    #[arg(short, long, value_parser = name)]
+    #[arg(short, long, value_parser = queue_name)]
     pub(crate) queue: String,
     /// How many commands run at a time, 1 to 1,024.
     #[arg(short, long, default_value_t = 1, value_parser = threads)]
@@ -318,6 +321,15 @@ pub(crate) struct VerifyArgs {
 const NAME_BYTES_MAX: usize = 128;
 
 /// Refuses here what the library would refuse for each job.
+/// A queue that jobs are put into or taken from; those of destinations are for messages and relays.
+fn queue_name(text: &str) -> Result<String, String> {
+    const PREFIX: &str = "outbox:";
+    if text.starts_with(PREFIX) {
+        return Err(BadName::Reserved { prefix: PREFIX }.to_string());
+    }
+    name(text)
+}
+
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let bad = if text.is_empty() {
         BadName::Empty

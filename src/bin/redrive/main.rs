@@ -17,6 +17,7 @@ mod health;
 mod job;
 mod key;
 mod lines;
+mod outbox;
 mod output;
 mod pause;
 mod process;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Pause(args) => pause::pause(&file, args),
         Command::Resume(args) => pause::resume(&file, &args),
         Command::Pauses(args) => pause::list(&file, &args),
+        Command::Outbox(args) => outbox::run(&file, &args),
         Command::Report(args) => report::run(&file, &args),
         Command::Health(args) => health::run(&file, &args),
         Command::Explain(args) => explain::run(&file, &args),

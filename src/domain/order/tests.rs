@@ -18,6 +18,7 @@ fn arrived(start: Start) -> Step {
         payload: Payload::Inline(Blob(Vec::new())),
         start,
         order: Some(OrderKey { key: "k".into(), on_dead: OnDead::Skip }),
+        post: None,
     };
     arrival.enqueue(NOW)
 }
@@ -96,23 +97,26 @@ fn a_dead_job_holds_its_key_only_where_the_rule_says_so() {
     assert!(!holds(&job));
 }
 
-/// P12: a suspect is never part of a batch.
+/// P12: a suspect is never part of a batch; nor is what failed before.
 #[test]
-fn p_12_suspects_run_alone() {
+fn p_12_what_failed_or_is_suspected_runs_alone() {
     let waiting = |lane, due| {
         let mut job = arrived(Start::Now).job;
         job.state = State::Blocked(Blocked { lane, due });
         job
     };
     let head = leased();
-    assert!(follows(&head, &waiting(Lane::Retry, Some(NOW)), NOW));
+    assert!(follows(&head, &waiting(Lane::Fresh, Some(NOW)), NOW));
+    assert!(!follows(&head, &waiting(Lane::Retry, None), NOW));
     assert!(!follows(&head, &waiting(Lane::Fresh, Some(NOW.plus_ms(1))), NOW));
     assert!(!follows(&head, &waiting(Lane::Suspect, None), NOW));
-    let mut suspect = head.clone();
-    if let State::Leased(lease) = &mut suspect.state {
-        lease.from.lane = Lane::Suspect;
+    for lane in [Lane::Retry, Lane::Suspect] {
+        let mut other = head.clone();
+        if let State::Leased(lease) = &mut other.state {
+            lease.from.lane = lane;
+        }
+        assert!(!follows(&other, &waiting(Lane::Fresh, None), NOW));
     }
-    assert!(!follows(&suspect, &waiting(Lane::Fresh, None), NOW));
     let mut other = waiting(Lane::Fresh, None);
     other.class.kind = KindId::new(1);
     assert!(!follows(&head, &other, NOW));

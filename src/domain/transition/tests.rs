@@ -54,6 +54,7 @@ fn job(state: State) -> Job {
         imported: None,
         state,
         order: Some(OrderKey { key: "document 7".into(), on_dead: OnDead::Skip }),
+        post: None,
     }
 }
 
@@ -67,6 +68,7 @@ fn arrival(start: Start) -> Arrival {
         payload: Payload::Inline(Blob(Vec::new())),
         start,
         order: None,
+        post: None,
     }
 }
 

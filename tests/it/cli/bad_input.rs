@@ -121,7 +121,9 @@ fn an_unknown_queue_or_job_is_told() {
 fn a_reader_that_goes_away_is_no_trouble() {
     let program = Program::new();
     program.enqueue("q", "a\nb\nc");
-    for command in ["stats", "stats --json", "job 1", "dead list --json", "verify", "--help"] {
+    for command in
+        ["stats", "stats --json", "outbox", "job 1", "dead list --json", "verify", "--help"]
+    {
         let mut child = program.start(command, &[], false);
         drop(child.stdout.take());
         Run::of(child.wait_with_output().unwrap()).assert_refused(0, "");

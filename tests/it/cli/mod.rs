@@ -6,6 +6,7 @@ mod cohort;
 mod dead;
 mod enqueue;
 mod health;
+mod outbox;
 mod pause;
 mod report;
 mod signals;

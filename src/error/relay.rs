@@ -1,0 +1,27 @@
+//! Errors about relays.
+
+use std::fmt;
+
+use super::{BadName, StorageError};
+
+errors! {
+    /// The relay was not started.
+    RelayError {
+        /// No sink was given.
+        NoSink => "no sink: give one with Relay::sink";
+        /// A destination cannot be used.
+        BadName {
+            /// Why.
+            why: BadName,
+        } => "the destination cannot be used: {why}";
+        /// A number is zero or too large.
+        OutOfRange {
+            /// Which one.
+            what: &'static str,
+            /// Its value.
+            value: usize,
+            /// The limit.
+            value_max: usize,
+        } => "{what} is {value}: give it 1 to {value_max}";
+    }
+}

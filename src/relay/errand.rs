@@ -1,0 +1,122 @@
+//! One batch on its way through a sink: split where it is refused, never past a failure in its order.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::domain::failure::Failure;
+use crate::relay::outgoing::Outgoing;
+use crate::relay::sink::Sink;
+use crate::worker::slot::panic_text;
+
+/// What became of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Sent,
+    Failed(Failure),
+    /// Not offered to the sink: it goes back uncharged.
+    Unattempted,
+}
+
+/// What happened on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) splits: u64,
+    pub(crate) panics: u64,
+}
+
+/// What a sink answered.
+enum Answer {
+    Each(Vec<Result<(), Failure>>),
+    /// Nothing of it can be told apart.
+    Whole(Failure),
+}
+
+/// Offers `batch` to `sink`. `may_go` is asked before each message is offered, with its place.
+pub(crate) fn run(
+    sink: &dyn Sink,
+    batch: &[Outgoing],
+    may_go: &dyn Fn(usize) -> bool,
+) -> (Vec<Fate>, Counted) {
+    let mut fates = vec![Fate::Unattempted; batch.len()];
+    let mut counted = Counted::default();
+    // Ordering keys behind which nothing goes any more.
+    let mut stopped: HashSet<&str> = HashSet::new();
+    let places: Vec<usize> = (0..batch.len()).collect();
+    let mut groups: VecDeque<Vec<usize>> =
+        places.chunks(sink.batch_max().max(1)).map(<[usize]>::to_vec).collect();
+    while let Some(group) = groups.pop_front() {
+        let mut offered = Vec::with_capacity(group.len());
+        let mut messages = Vec::with_capacity(group.len());
+        for place in group {
+            let Some(message) = batch.get(place) else { continue };
+            if message.line().is_some_and(|line| stopped.contains(line)) {
+                continue;
+            }
+            if may_go(place) {
+                offered.push(place);
+                messages.push(message.clone());
+            } else {
+                stopped.extend(message.line());
+            }
+        }
+        match (ask(sink, &messages, &mut counted), offered.as_slice()) {
+            (_, []) => {}
+            (Answer::Whole(failure), &[only]) => {
+                settle(&mut fates, only, Err(failure));
+                stopped.extend(batch.get(only).and_then(Outgoing::line));
+            }
+            (Answer::Whole(_), several) => {
+                counted.splits += 1;
+                let (left, right) = several.split_at(several.len().div_ceil(2));
+                groups.push_front(right.to_vec());
+                groups.push_front(left.to_vec());
+            }
+            (Answer::Each(results), several) => {
+                for (&place, result) in several.iter().zip(results) {
+                    if result.is_err() {
+                        stopped.extend(batch.get(place).and_then(Outgoing::line));
+                    }
+                    settle(&mut fates, place, result);
+                }
+            }
+        }
+    }
+    (fates, counted)
+}
+
+fn settle(fates: &mut [Fate], place: usize, result: Result<(), Failure>) {
+    if let Some(fate) = fates.get_mut(place) {
+        *fate = match result {
+            Ok(()) => Fate::Sent,
+            Err(failure) => Fate::Failed(failure),
+        };
+    }
+}
+
+fn ask(sink: &dyn Sink, messages: &[Outgoing], counted: &mut Counted) -> Answer {
+    if messages.is_empty() {
+        return Answer::Each(Vec::new());
+    }
+    let answered = catch_unwind(AssertUnwindSafe(|| sink.deliver(messages)));
+    let mut results = match answered {
+        Ok(results) => results,
+        Err(panic) => {
+            counted.panics += 1;
+            return Answer::Whole(panicked(&*panic));
+        }
+    };
+    if results.len() == messages.len() {
+        return Answer::Each(results);
+    }
+    let wrong = format!("{} results for {} messages", results.len(), messages.len());
+    match (results.pop(), results.is_empty()) {
+        (Some(Err(failure)), true) => Answer::Whole(failure),
+        _ => Answer::Whole(Failure::transient("wrong_result_count").message(wrong)),
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    Failure::transient("panicked").message(panic_text(panic))
+}

@@ -1,0 +1,269 @@
+//! A set of relay threads.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Signal;
+use crate::domain::limits::{BATCH_MAX, CLAIM_BYTES_MAX};
+use crate::domain::time::whole_ms;
+use crate::error::{RelayError, StorageError};
+use crate::handle::check_destination;
+use crate::handle::claim::ClaimRequest;
+use crate::handle::redrive::Redrive;
+use crate::relay::shared::{Shared, Tally};
+use crate::relay::sink::Sink;
+use crate::worker::heart::Heart;
+use crate::worker::workers::Shutdown;
+use crate::writer::command::{Command, StopFlag};
+
+/// Most threads for one destination.
+const THREADS_MAX: usize = 1_024;
+
+/// Threads that hand the messages of destinations to their sinks.
+///
+/// Messages are jobs: claimed in batches under leases that are kept alive while a sink runs, with the
+/// failure classes, budgets, waits and quarantine of their destination's policy. A message that fails
+/// holds up those behind it in its order and nobody else; it is tried again alone. Messages of
+/// destinations without a sink wait, and are shown by [`Redrive::outbox`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+/// use std::time::Duration;
+/// use redrive::{FileSink, Message, Relay};
+///
+/// jobs.emit(Message::to("audit").bytes("order O-194 charged"))?;
+/// let relay = Relay::new(&jobs).sink("audit", FileSink::open(dir.path().join("audit.jsonl"))?).start()?;
+/// while jobs.outbox()?["audit"].unsent > 0 {
+///     std::thread::yield_now();
+/// }
+/// relay.shutdown(Duration::from_secs(10));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct Relay {
+    jobs: Redrive,
+    sinks: BTreeMap<String, Arc<dyn Sink>>,
+    batch: usize,
+    batch_bytes: usize,
+    threads: usize,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("destinations", &self.sinks.keys())
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// No sinks yet.
+    pub fn new(jobs: &Redrive) -> Self {
+        Self {
+            jobs: jobs.clone(),
+            sinks: BTreeMap::new(),
+            batch: 100,
+            batch_bytes: 4 * 1024 * 1024,
+            threads: 1,
+        }
+    }
+
+    /// Hands the messages of `destination` to `sink`. The last sink given for a destination counts.
+    pub fn sink(mut self, destination: impl Into<String>, sink: impl Sink + 'static) -> Self {
+        self.sinks.insert(destination.into(), Arc::new(sink));
+        self
+    }
+
+    /// The most messages claimed at once, 1 to 100,000 (default 100).
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.batch = messages;
+        self
+    }
+
+    /// No more messages are claimed at once when their payloads have reached this many bytes (default
+    /// 4 MiB, at least 1, at most 16 MiB). A single larger message is claimed alone.
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = bytes;
+        self
+    }
+
+    /// Threads for each destination, 1 to 1,024 (default 1). More of them help only where there is no
+    /// order over the whole destination.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// [`RelayError`]: no sink, a bad name, a number out of its range, or the system gives no thread.
+    /// Nothing runs then.
+    pub fn start(self) -> Result<RunningRelay, RelayError> {
+        self.check()?;
+        let threads = self.sinks.len().saturating_mul(self.threads);
+        let shared = Arc::new(Shared {
+            store: self.jobs.store_number()?,
+            heart: Heart::new(self.jobs.clone(), None),
+            jobs: self.jobs,
+            stop: StopFlag::default(),
+            active: AtomicU64::new(u64::try_from(threads).unwrap_or(u64::MAX)),
+            ended: Signal::new(),
+            offered: Mutex::new(HashSet::new()),
+            tally: Tally::default(),
+        });
+        let mut running =
+            RunningRelay { shared: Arc::clone(&shared), heart: None, threads: Vec::new() };
+        let heart = Arc::clone(&shared);
+        running.heart = Some(spawn("redrive-heart", move || heart.heart.run())?);
+        for (destination, sink) in self.sinks {
+            for number in 0..self.threads {
+                let request = ClaimRequest::of_destination(&destination)
+                    .with_followers()
+                    .up_to(self.batch)
+                    .bytes_max(self.batch_bytes)
+                    .worker(format!("relay-{number}"));
+                let (shared, sink) = (Arc::clone(&shared), Arc::clone(&sink));
+                // On a failure `running` is dropped, which stops those that have started.
+                let run = move || shared.run(&*sink, &request);
+                running.threads.push(spawn("redrive-relay", run)?);
+            }
+        }
+        Ok(running)
+    }
+
+    fn check(&self) -> Result<(), RelayError> {
+        if self.sinks.is_empty() {
+            return Err(RelayError::NoSink);
+        }
+        for destination in self.sinks.keys() {
+            check_destination(destination).map_err(|why| RelayError::BadName { why })?;
+        }
+        for (what, value, value_max) in [
+            ("batch", self.batch, BATCH_MAX),
+            ("batch_bytes", self.batch_bytes, CLAIM_BYTES_MAX),
+            ("threads", self.threads, THREADS_MAX),
+        ] {
+            if value == 0 || value > value_max {
+                return Err(RelayError::OutOfRange { what, value, value_max });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, RelayError> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map_err(|error| StorageError::io(format!("no thread for a relay: {error}")).into())
+}
+
+/// Relay threads that run. Dropping this stops them and gives unfinished messages back.
+#[must_use]
+pub struct RunningRelay {
+    shared: Arc<Shared>,
+    heart: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for RunningRelay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningRelay").field("report", &self.report()).finish_non_exhaustive()
+    }
+}
+
+/// What a relay has done since it was started.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RelayReport {
+    /// Messages that were delivered.
+    pub sent: u64,
+    /// Deliveries that failed.
+    pub failed: u64,
+    /// Calls of sinks that panicked.
+    pub panicked: u64,
+    /// Batches that were refused as a whole, or answered without sense, and were split.
+    pub splits: u64,
+    /// Deliveries whose outcome was refused because their lease had ended.
+    pub stale: u64,
+    /// Heartbeats that failed and were tried again.
+    pub heartbeat_errors: u64,
+    /// The error that ended the threads, if one did.
+    pub error: Option<StorageError>,
+}
+
+impl RunningRelay {
+    /// What has been done so far.
+    #[must_use]
+    pub fn report(&self) -> RelayReport {
+        let tally = &self.shared.tally;
+        RelayReport {
+            sent: tally.sent.load(Ordering::Relaxed),
+            failed: tally.failed.load(Ordering::Relaxed),
+            panicked: tally.panicked.load(Ordering::Relaxed),
+            splits: tally.splits.load(Ordering::Relaxed),
+            stale: tally.stale.load(Ordering::Relaxed),
+            heartbeat_errors: self.shared.heart.errors(),
+            error: tally.error.lock().clone(),
+        }
+    }
+
+    /// Stops claiming. What a sink has in hand goes on; what was not offered to it yet goes back.
+    /// [`shutdown`](Self::shutdown) waits for it.
+    pub fn drain(&self) {
+        self.shared.stop.set();
+        // Wakes the claims that wait. A store that no longer answers has ended them already.
+        let _ = self.shared.jobs.writer().tell(Command::Look);
+    }
+
+    /// Relay threads that have not ended. Before a [`drain`](Self::drain) that is all of them.
+    #[must_use]
+    pub fn active(&self) -> u64 {
+        self.shared.active.load(Ordering::Acquire)
+    }
+
+    /// Stops claiming, waits up to `timeout` for the sinks that run, and gives what they still have in
+    /// hand back: uncharged, but with its outcome marked as unknown.
+    pub fn shutdown(mut self, timeout: Duration) -> Shutdown {
+        self.end(timeout)
+    }
+
+    fn end(&mut self, timeout: Duration) -> Shutdown {
+        let Some(heart) = self.heart.take() else {
+            return Shutdown::default();
+        };
+        self.drain();
+        let clock = Arc::clone(self.shared.jobs.clock());
+        let until_ms = clock.monotonic_ms().saturating_add(whole_ms(timeout));
+        while self.active() > 0 && clock.monotonic_ms() < until_ms {
+            clock.wait(&self.shared.ended, Some(until_ms));
+        }
+        let given_back = self.shared.give_back();
+        self.shared.heart.stop();
+        // It catches nothing and holds nothing; a panic in it would have been reported already.
+        let _ = heart.join();
+        let all_ended = self.active() == 0;
+        for thread in self.threads.drain(..) {
+            // One whose sink still runs ends when that returns.
+            let own = thread.thread().id() == std::thread::current().id();
+            if !own && (all_ended || thread.is_finished()) {
+                let _ = thread.join();
+            }
+        }
+        Shutdown { given_back }
+    }
+}
+
+impl Drop for RunningRelay {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
