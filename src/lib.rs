@@ -72,6 +72,8 @@ pub use handle::report::{
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;
 pub use relay::file::FileSink;
+#[cfg(feature = "http-sink")]
+pub use relay::http::HttpSink;
 pub use relay::outgoing::Outgoing;
 pub use relay::relay::{Relay, RelayReport, RunningRelay};
 pub use relay::sink::Sink;

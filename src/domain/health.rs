@@ -96,6 +96,9 @@ pub struct HealthLimits {
     pub oldest_ready_ms: Limit,
     /// Age of the oldest job that is ready for a reconciler, in milliseconds.
     pub unreconciled_ms: Limit,
+    /// Age of the oldest unsent message of each destination that is neither paused nor held, in
+    /// milliseconds.
+    pub oldest_unsent_ms: Limit,
     /// Jobs that died in the last hour, less those that left the quarantine.
     pub quarantine_growth: Limit,
     /// Leases that expired in the last hour.
@@ -122,6 +125,7 @@ impl Default for HealthLimits {
             fresh_wait_ms: 5_000,
             oldest_ready_ms: Limit::new(5 * MINUTE_MS, 60 * MINUTE_MS),
             unreconciled_ms: Limit::new(MINUTE_MS, 60 * MINUTE_MS),
+            oldest_unsent_ms: Limit::new(15 * MINUTE_MS, 4 * 60 * MINUTE_MS),
             quarantine_growth: Limit::new(10, 100),
             lease_expiries: Limit::new(1, 20),
             crashes: Limit::new(1, 10),

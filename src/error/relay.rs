@@ -7,6 +7,11 @@ use super::{BadName, StorageError};
 errors! {
     /// The relay was not started.
     RelayError {
+        /// A reconciler was given for a destination that has no sink.
+        NoSinkFor {
+            /// The destination.
+            destination: String,
+        } => "destination {destination:?} has a reconciler and no sink: give one with Relay::sink";
         /// No sink was given.
         NoSink => "no sink: give one with Relay::sink";
         /// A destination cannot be used.

@@ -7,11 +7,12 @@ use crate::domain::effort::WORKED;
 use crate::domain::health::{Health, HealthLimits, Limit};
 use crate::domain::id::{Class, QueueId};
 use crate::domain::job::Lane;
+use crate::domain::outbox::{MESSAGE_KIND, queue_of};
 use crate::domain::pause::{Paused, Scope};
 use crate::domain::time::Timestamp;
 use crate::error::StorageError;
-use crate::handle::pause;
 use crate::handle::redrive::Redrive;
+use crate::handle::{outbox, pause};
 use crate::store::rows::Rows;
 use crate::store::tables::TableId;
 use crate::store::{backlog, counter, names};
@@ -83,12 +84,16 @@ impl Redrive {
 /// The worst value, and where it was found.
 type Worst = (u64, Option<String>);
 
+/// Destination, age of its oldest unsent message, whether it is paused or held.
+type Unsent = (String, u64, bool);
+
 #[derive(Default)]
 struct Facts {
     retry_share: Worst,
     oldest_ready: Worst,
     unreconciled: Worst,
     growth: Worst,
+    unsent: Vec<Unsent>,
     expiries: Worst,
     crashes: Worst,
     oldest_pause: Worst,
@@ -127,6 +132,11 @@ impl Facts {
         }
         for (queue, found) in queues.into_values().filter(|(_, found)| found.fresh_waits) {
             worse(&mut facts.retry_share, found.share_percent(), || format!("queue {queue}"));
+        }
+        for (destination, stats) in outbox::read(rows, now)? {
+            let queue = queue_of(&destination);
+            let stopped = pauses.iter().any(|stop| stops(stop, &queue, MESSAGE_KIND));
+            facts.unsent.push((destination, stats.oldest_unsent_age_ms(), stopped));
         }
         for stop in pauses.iter().filter(|stop| !stop.is_hold()) {
             worse(&mut facts.oldest_pause, now.ms_since(stop.since), || stop.scope.to_string());
@@ -204,6 +214,7 @@ impl Facts {
             limits.unreconciled_ms,
             "nobody asks what became of an unknown outcome: run a worker that has a reconciler for the kind",
         );
+        judge_unsent(self.unsent, limits.oldest_unsent_ms, health);
         health.check(
             "quarantine_growth",
             "jobs",
@@ -245,6 +256,19 @@ impl Facts {
             (self.unbalanced, None),
             Limit::new(1, 1),
             "the books do not balance: run `redrive verify` and report it",
+        );
+    }
+}
+
+fn judge_unsent(unsent: Vec<Unsent>, limit: Limit, health: &mut Health) {
+    for (destination, age_ms, stopped) in unsent {
+        health.check(
+            "oldest_unsent",
+            "ms",
+            (age_ms, Some(format!("destination {destination}"))),
+            if stopped { Limit::never() } else { limit },
+            "see `redrive outbox`: no relay with a sink for it, a receiver that is away, or a dead \
+             message that halts the others",
         );
     }
 }

@@ -1,8 +1,7 @@
 //! One batch on its way through a sink: split where it is refused, never past a failure in its order.
 
 use std::any::Any;
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::domain::failure::Failure;
@@ -33,13 +32,19 @@ enum Answer {
     Whole(Failure),
 }
 
-/// Offers `batch` to `sink`. `may_go` is asked before each message is offered, with its place.
+/// Messages by their place in the batch, and what became of each.
+pub(crate) type Fates = Vec<(usize, Fate)>;
+
+/// Offers `batch` to `sink`. `may_go` is asked before each message is offered, with its place. `settle`
+/// is told what became of the messages of each call as soon as it returns, so that what was delivered is
+/// not delivered again because of what comes later; at last, in one call, of those that were not offered.
 pub(crate) fn run(
     sink: &dyn Sink,
     batch: &[Outgoing],
     may_go: &dyn Fn(usize) -> bool,
-) -> (Vec<Fate>, Counted) {
-    let mut fates = vec![Fate::Unattempted; batch.len()];
+    settle: &mut dyn FnMut(Fates),
+) -> Counted {
+    let mut unattempted: BTreeSet<usize> = (0..batch.len()).collect();
     let mut counted = Counted::default();
     // Ordering keys behind which nothing goes any more.
     let mut stopped: HashSet<&str> = HashSet::new();
@@ -64,8 +69,9 @@ pub(crate) fn run(
         match (ask(sink, &messages, &mut counted), offered.as_slice()) {
             (_, []) => {}
             (Answer::Whole(failure), &[only]) => {
-                settle(&mut fates, only, Err(failure));
                 stopped.extend(batch.get(only).and_then(Outgoing::line));
+                unattempted.remove(&only);
+                settle(vec![(only, Fate::Failed(failure))]);
             }
             (Answer::Whole(_), several) => {
                 counted.splits += 1;
@@ -74,25 +80,26 @@ pub(crate) fn run(
                 groups.push_front(left.to_vec());
             }
             (Answer::Each(results), several) => {
+                let mut fates = Fates::with_capacity(several.len());
                 for (&place, result) in several.iter().zip(results) {
-                    if result.is_err() {
-                        stopped.extend(batch.get(place).and_then(Outgoing::line));
-                    }
-                    settle(&mut fates, place, result);
+                    unattempted.remove(&place);
+                    fates.push((
+                        place,
+                        match result {
+                            Ok(()) => Fate::Sent,
+                            Err(failure) => {
+                                stopped.extend(batch.get(place).and_then(Outgoing::line));
+                                Fate::Failed(failure)
+                            }
+                        },
+                    ));
                 }
+                settle(fates);
             }
         }
     }
-    (fates, counted)
-}
-
-fn settle(fates: &mut [Fate], place: usize, result: Result<(), Failure>) {
-    if let Some(fate) = fates.get_mut(place) {
-        *fate = match result {
-            Ok(()) => Fate::Sent,
-            Err(failure) => Fate::Failed(failure),
-        };
-    }
+    settle(unattempted.into_iter().map(|place| (place, Fate::Unattempted)).collect());
+    counted
 }
 
 fn ask(sink: &dyn Sink, messages: &[Outgoing], counted: &mut Counted) -> Answer {
@@ -117,6 +124,6 @@ fn ask(sink: &dyn Sink, messages: &[Outgoing], counted: &mut Counted) -> Answer 
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Failure {
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Failure {
     Failure::transient("panicked").message(panic_text(panic))
 }

@@ -3,6 +3,8 @@
 
 pub(crate) mod errand;
 pub(crate) mod file;
+#[cfg(feature = "http-sink")]
+pub(crate) mod http;
 pub(crate) mod outgoing;
 #[expect(clippy::module_inception, reason = "the layer is named after what it offers")]
 pub(crate) mod relay;

@@ -10,13 +10,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Signal;
+use crate::domain::failure::Failure;
 use crate::domain::limits::{BATCH_MAX, CLAIM_BYTES_MAX};
 use crate::domain::time::whole_ms;
+use crate::domain::unknown::UnknownOutcome;
 use crate::error::{RelayError, StorageError};
 use crate::handle::check_destination;
 use crate::handle::claim::ClaimRequest;
+use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
-use crate::relay::shared::{Shared, Tally};
+use crate::relay::outgoing::Outgoing;
+use crate::relay::shared::{MessageReconciler, Route, Shared, Tally};
 use crate::relay::sink::Sink;
 use crate::worker::heart::Heart;
 use crate::worker::workers::Shutdown;
@@ -50,6 +54,7 @@ const THREADS_MAX: usize = 1_024;
 pub struct Relay {
     jobs: Redrive,
     sinks: BTreeMap<String, Arc<dyn Sink>>,
+    reconcilers: BTreeMap<String, Arc<MessageReconciler>>,
     batch: usize,
     batch_bytes: usize,
     threads: usize,
@@ -70,6 +75,7 @@ impl Relay {
         Self {
             jobs: jobs.clone(),
             sinks: BTreeMap::new(),
+            reconcilers: BTreeMap::new(),
             batch: 100,
             batch_bytes: 4 * 1024 * 1024,
             threads: 1,
@@ -79,6 +85,46 @@ impl Relay {
     /// Hands the messages of `destination` to `sink`. The last sink given for a destination counts.
     pub fn sink(mut self, destination: impl Into<String>, sink: impl Sink + 'static) -> Self {
         self.sinks.insert(destination.into(), Arc::new(sink));
+        self
+    }
+
+    /// Asks this what became of a message of `destination` whose delivery was lost, where the messages'
+    /// policy is [`OnUnknown::Reconcile`](crate::OnUnknown::Reconcile); an error means that it could not
+    /// be found out. Without it such messages wait, visibly, and with an order those behind them; under
+    /// the other policies it is never asked. The destination needs a sink, too.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// # struct Mailer;
+    /// # impl Mailer { fn has_sent(&self, _: &str) -> Result<bool, redrive::Failure> { Ok(true) } }
+    /// # impl redrive::Sink for Mailer {
+    /// #     fn deliver(&self, batch: &[redrive::Outgoing]) -> Vec<Result<(), redrive::Failure>> {
+    /// #         batch.iter().map(|_| Ok(())).collect()
+    /// #     }
+    /// # }
+    /// use std::sync::Arc;
+    /// use redrive::{Completion, Reconciled, Relay};
+    ///
+    /// let mailer = Arc::new(Mailer);
+    /// let asked = Arc::clone(&mailer);
+    /// let relay = Relay::new(&jobs).sink("email", mailer).reconcile("email", move |message, _| {
+    ///     Ok(match asked.has_sent(message.idempotency_key())? {
+    ///         true => Reconciled::Happened(Completion::new()),
+    ///         false => Reconciled::DidNotHappen,
+    ///     })
+    /// });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reconcile(
+        mut self,
+        destination: impl Into<String>,
+        reconciler: impl Fn(&Outgoing, &UnknownOutcome) -> Result<Reconciled, Failure>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.reconcilers.insert(destination.into(), Arc::new(reconciler));
         self
     }
 
@@ -126,15 +172,21 @@ impl Relay {
         let heart = Arc::clone(&shared);
         running.heart = Some(spawn("redrive-heart", move || heart.heart.run())?);
         for (destination, sink) in self.sinks {
+            let reconciler = self.reconcilers.get(&destination).map(Arc::clone);
+            let route = Arc::new(Route { sink, reconciler });
             for number in 0..self.threads {
                 let request = ClaimRequest::of_destination(&destination)
                     .with_followers()
                     .up_to(self.batch)
                     .bytes_max(self.batch_bytes)
                     .worker(format!("relay-{number}"));
-                let (shared, sink) = (Arc::clone(&shared), Arc::clone(&sink));
+                let request = match route.reconciler {
+                    Some(_) => request.reconciles_any(),
+                    None => request,
+                };
+                let (shared, route) = (Arc::clone(&shared), Arc::clone(&route));
                 // On a failure `running` is dropped, which stops those that have started.
-                let run = move || shared.run(&*sink, &request);
+                let run = move || shared.run(&route, &request);
                 running.threads.push(spawn("redrive-relay", run)?);
             }
         }
@@ -144,6 +196,11 @@ impl Relay {
     fn check(&self) -> Result<(), RelayError> {
         if self.sinks.is_empty() {
             return Err(RelayError::NoSink);
+        }
+        if let Some(destination) =
+            self.reconcilers.keys().find(|&name| !self.sinks.contains_key(name))
+        {
+            return Err(RelayError::NoSinkFor { destination: destination.clone() });
         }
         for destination in self.sinks.keys() {
             check_destination(destination).map_err(|why| RelayError::BadName { why })?;
@@ -186,9 +243,11 @@ impl fmt::Debug for RunningRelay {
 pub struct RelayReport {
     /// Messages that were delivered.
     pub sent: u64,
-    /// Deliveries that failed.
+    /// Deliveries and reconciliations that failed.
     pub failed: u64,
-    /// Calls of sinks that panicked.
+    /// Lost deliveries of which a reconciler found out whether they happened.
+    pub reconciled: u64,
+    /// Calls of sinks and reconcilers that panicked.
     pub panicked: u64,
     /// Batches that were refused as a whole, or answered without sense, and were split.
     pub splits: u64,
@@ -208,6 +267,7 @@ impl RunningRelay {
         RelayReport {
             sent: tally.sent.load(Ordering::Relaxed),
             failed: tally.failed.load(Ordering::Relaxed),
+            reconciled: tally.reconciled.load(Ordering::Relaxed),
             panicked: tally.panicked.load(Ordering::Relaxed),
             splits: tally.splits.load(Ordering::Relaxed),
             stale: tally.stale.load(Ordering::Relaxed),

@@ -1,6 +1,7 @@
 //! One relay thread: claim a batch, offer it, settle all of it in one commit.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,16 +10,21 @@ use parking_lot::Mutex;
 
 use crate::clock::Signal;
 use crate::domain::event::Work;
+use crate::domain::failure::Failure;
 use crate::domain::id::{Class, Token};
+use crate::domain::unknown::UnknownOutcome;
 use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
-use crate::handle::lease::Lease;
+use crate::handle::completion::refusal;
+use crate::handle::lease::{self, Lease};
+use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
-use crate::relay::errand::{self, Fate};
+use crate::relay::errand::{self, Fate, panicked};
 use crate::relay::outgoing::Outgoing;
 use crate::relay::sink::Sink;
 use crate::worker::delivery::Pulse;
 use crate::worker::heart::Heart;
+use crate::worker::slot::how;
 use crate::writer::command::{How, StopFlag, WriteSet};
 
 /// A waiting claim is renewed after this long; waking it costs nothing.
@@ -47,18 +53,37 @@ pub(crate) struct Tally {
     pub(crate) panicked: AtomicU64,
     pub(crate) splits: AtomicU64,
     pub(crate) stale: AtomicU64,
+    pub(crate) reconciled: AtomicU64,
     /// The error that ended the threads, if one did.
     pub(crate) error: Mutex<Option<StorageError>>,
 }
 
+/// A destination's sink, and who finds out what became of its messages in doubt.
+pub(crate) struct Route {
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) reconciler: Option<Arc<MessageReconciler>>,
+}
+
+/// Finds out what became of a message.
+pub(crate) type MessageReconciler =
+    dyn Fn(&Outgoing, &UnknownOutcome) -> Result<Reconciled, Failure> + Send + Sync;
+
+/// A settle that was asked for.
+struct Asked<'t> {
+    token: Token,
+    class: Class,
+    settling: lease::Asked,
+    counter: Option<&'t AtomicU64>,
+}
+
 impl Shared {
     /// Serves one destination until told to stop.
-    pub(crate) fn run(&self, sink: &dyn Sink, request: &ClaimRequest) {
+    pub(crate) fn run(&self, route: &Route, request: &ClaimRequest) {
         let request = request.clone().wait(CLAIM_WAIT).stop(self.stop.clone());
         while !self.stop.is_set() {
             match self.jobs.claim(request.clone()) {
                 Ok(leases) if self.stop.is_set() => drop(leases),
-                Ok(leases) => self.deliver(sink, leases),
+                Ok(leases) => self.deliver(route, leases),
                 Err(ClaimError::Storage(error)) => {
                     if !error.is_closed() {
                         self.tally.error.lock().get_or_insert(error);
@@ -73,51 +98,98 @@ impl Shared {
         self.ended.raise();
     }
 
-    fn deliver(&self, sink: &dyn Sink, leases: Vec<Lease>) {
+    fn deliver(&self, route: &Route, leases: Vec<Lease>) {
         // Those that come too late to be started are dropped, which gives them back uncharged.
-        let held: Vec<(Lease, Arc<Pulse>)> = leases
-            .into_iter()
-            .filter_map(|lease| self.heart.add(&lease).map(|pulse| (lease, pulse)))
-            .collect();
-        let batch: Vec<Outgoing> =
-            held.iter().map(|(lease, _)| Outgoing::new(lease, self.store)).collect();
-        let tokens: Vec<Token> = held.iter().map(|(lease, _)| lease.token()).collect();
-        let may_go = |place: usize| {
-            let Some((lease, pulse)) = held.get(place) else { return false };
-            let goes = !self.stop.is_set() && pulse.may_go_on();
-            if goes {
-                self.offered.lock().insert(lease.token());
-            }
-            goes
-        };
-        let (fates, counted) = errand::run(sink, &batch, &may_go);
-        self.tally.splits.fetch_add(counted.splits, Ordering::Relaxed);
-        self.tally.panicked.fetch_add(counted.panics, Ordering::Relaxed);
-        self.settle(held.into_iter().map(|(lease, _)| lease), fates);
-        let mut offered = self.offered.lock();
-        for token in tokens {
-            offered.remove(&token);
-            self.heart.remove(token);
+        let held = leases.into_iter();
+        let held = held.filter_map(|lease| self.heart.add(&lease).map(|pulse| (lease, pulse)));
+        let (in_doubt, held): (Vec<_>, Vec<_>) =
+            held.partition(|(lease, _)| lease.is_reconciliation());
+        for (lease, pulse) in in_doubt {
+            let how = match self.may_go(lease.token(), &pulse) {
+                true => self.reconcile(route, &lease),
+                false => How::Release(Work::Unstarted),
+            };
+            self.settled(vec![self.ask(lease, how)]);
+        }
+        if !held.is_empty() {
+            self.offer(route, held);
         }
     }
 
-    /// Settles in the order of the batch: what failed is in its place before what comes back behind
-    /// it. All are asked for before one is waited for, so they share a commit.
-    fn settle(&self, leases: impl Iterator<Item = Lease>, fates: Vec<Fate>) {
-        let mut asked = Vec::with_capacity(fates.len());
-        for (lease, fate) in leases.zip(fates) {
-            let (how, counter) = match fate {
-                Fate::Sent => {
-                    let how = How::Complete { result: None, effects: WriteSet::default() };
-                    (how, Some(&self.tally.sent))
+    fn offer(&self, route: &Route, held: Vec<(Lease, Arc<Pulse>)>) {
+        let outgoing = |(lease, _): &(Lease, _)| Outgoing::new(lease, self.store);
+        let batch: Vec<Outgoing> = held.iter().map(outgoing).collect();
+        let (mut leases, pulses): (Vec<_>, Vec<_>) = held
+            .into_iter()
+            .map(|(lease, pulse)| {
+                let token = lease.token();
+                (Some(lease), (token, pulse))
+            })
+            .unzip();
+        let may_go = |place: usize| {
+            pulses.get(place).is_some_and(|(token, pulse)| self.may_go(*token, pulse))
+        };
+        let mut asked = Vec::new();
+        let counted = errand::run(&*route.sink, &batch, &may_go, &mut |fates| {
+            // What was asked for after the call before has been answered while this one ran.
+            self.settled(std::mem::take(&mut asked));
+            // In the order of the batch: what failed is in its place before what comes back behind it.
+            // All are asked for before one is waited for, so they share a commit.
+            for (place, fate) in fates {
+                if let Some(lease) = leases.get_mut(place).and_then(Option::take) {
+                    asked.push(self.ask(lease, settlement(fate)));
                 }
-                Fate::Failed(failure) => (How::Fail(failure), Some(&self.tally.failed)),
-                Fate::Unattempted => (How::Release(Work::Unstarted), None),
-            };
-            asked.push((lease.ask_to_settle(how), counter));
+            }
+        });
+        self.settled(asked);
+        self.tally.splits.fetch_add(counted.splits, Ordering::Relaxed);
+        self.tally.panicked.fetch_add(counted.panics, Ordering::Relaxed);
+    }
+
+    /// Whether a message may be offered to the sink now; if so, it is from now on in hand.
+    fn may_go(&self, token: Token, pulse: &Pulse) -> bool {
+        let goes = !self.stop.is_set() && pulse.may_go_on();
+        if goes {
+            self.offered.lock().insert(token);
         }
-        for (asked, counter) in asked {
-            match (asked.settled(), counter) {
+        goes
+    }
+
+    /// Finds out what became of a delivery in doubt.
+    fn reconcile(&self, route: &Route, lease: &Lease) -> How {
+        let (Some(reconciler), Some(unknown)) = (&route.reconciler, lease.unknown()) else {
+            // None is claimed without a reconciler.
+            return How::Release(Work::Unstarted);
+        };
+        let message = Outgoing::new(lease, self.store);
+        let found = catch_unwind(AssertUnwindSafe(|| reconciler(&message, unknown)));
+        let found = found.unwrap_or_else(|panic| {
+            self.tally.panicked.fetch_add(1, Ordering::Relaxed);
+            Err(panicked(&*panic))
+        });
+        how(found.map(|found| found.prepare(self.jobs.payload_bytes_max())))
+    }
+
+    fn ask(&self, lease: Lease, how: How) -> Asked<'_> {
+        let counter = match (&how, lease.is_reconciliation()) {
+            (How::Complete { .. } | How::DidNotHappen, true) => Some(&self.tally.reconciled),
+            (How::Complete { .. }, false) => Some(&self.tally.sent),
+            (How::Fail(_), _) => Some(&self.tally.failed),
+            (How::DidNotHappen | How::Release(_) | How::Snooze(_), _) => None,
+        };
+        let (token, class) = (lease.token(), lease.class());
+        Asked { token, class, settling: lease.ask_to_settle(how), counter }
+    }
+
+    /// Waits for the answers.
+    fn settled(&self, asked: Vec<Asked<'_>>) {
+        for Asked { token, class, settling, counter } in asked {
+            let mut settled = settling.settled();
+            // A completion that was refused, the next reconciliation would ask for again.
+            if let Some(failure) = settled.as_ref().err().and_then(refusal) {
+                settled = self.jobs.settle(token, class, How::Fail(failure));
+            }
+            match (settled, counter) {
                 (Ok(_), Some(counter)) => drop(counter.fetch_add(1, Ordering::Relaxed)),
                 (Err(SettleError::StaleLease { .. }), Some(_)) => {
                     self.tally.stale.fetch_add(1, Ordering::Relaxed);
@@ -125,6 +197,9 @@ impl Shared {
                 // The store's own trouble is met again, and told, by the next claim.
                 (Ok(_) | Err(_), _) => {}
             }
+            // Beats go on until then, because a slow disk must not cost the lease.
+            self.offered.lock().remove(&token);
+            self.heart.remove(token);
         }
     }
 
@@ -138,5 +213,14 @@ impl Shared {
         };
         // One that ends in this moment has settled its lease itself.
         held.iter().filter(give_back).count()
+    }
+}
+
+/// What the store is asked for.
+fn settlement(fate: Fate) -> How {
+    match fate {
+        Fate::Sent => How::Complete { result: None, effects: WriteSet::default() },
+        Fate::Failed(failure) => How::Fail(failure),
+        Fate::Unattempted => How::Release(Work::Unstarted),
     }
 }

@@ -97,12 +97,24 @@ impl Webhook {
         content_type: &str,
         body: &[u8],
     ) -> Result<(), Failure> {
+        self.post_with(url, idempotency_key, &[("Content-Type", content_type)], body)
+    }
+
+    /// With these headers in front of those of every post.
+    pub(crate) fn post_with(
+        &self,
+        url: &str,
+        idempotency_key: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<(), Failure> {
         let url = address(url)?;
-        let mut request = self.agent.post(&url).content_type(content_type);
+        let mut request = self.agent.post(&url);
         if !idempotency_key.is_empty() {
             request = request.header("Idempotency-Key", idempotency_key);
         }
-        for (name, value) in &self.headers {
+        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in headers.iter().copied().chain(own) {
             request = request.header(name, value);
         }
         let mut response = request.send(body).map_err(|error| unanswered(&error))?;

@@ -173,7 +173,7 @@ impl Shared {
 }
 
 /// What to ask the store for; what cannot be asked for is a failure.
-fn how(asks: Result<Result<How, SettleError>, Failure>) -> How {
+pub(crate) fn how(asks: Result<Result<How, SettleError>, Failure>) -> How {
     match asks {
         Ok(Ok(how)) => how,
         Ok(Err(refused)) => How::Fail(refusal(&refused).unwrap_or_else(|| refused.into())),

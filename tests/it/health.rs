@@ -1,6 +1,6 @@
 //! Whether a store is well, by names and numbers.
 
-use redrive::{Check, Failure, HealthLimits, Level, Limit, NewJob, Options, Pause, Scope};
+use redrive::{Check, Failure, HealthLimits, Level, Limit, Message, NewJob, Options, Pause, Scope};
 
 use crate::support::{Bench, every_second};
 
@@ -140,4 +140,26 @@ fn p_14_a_poisoned_store_is_critical() {
     let health = jobs.health().unwrap();
     let found = health.checks.iter().find(|check| check.name == "poisoned").unwrap();
     assert_eq!((health.level, found.measured), (Level::Critical, 1));
+}
+
+/// The age of what is not sent yet, for each destination.
+#[test]
+fn unsent_messages_are_told_and_judged_by_destination() {
+    let bench = Bench::new();
+    bench.jobs.emit(Message::to("email").bytes("a")).unwrap();
+    bench.advance(600);
+    bench.jobs.emit(Message::to("audit").bytes("b")).unwrap();
+    bench.advance(300);
+    let found = || -> Vec<(String, u64, Level)> {
+        let health = bench.jobs.health().unwrap();
+        let unsent = health.checks.into_iter().filter(|check| check.name == "oldest_unsent");
+        unsent.map(|check| (check.subject.unwrap(), check.measured, check.level)).collect()
+    };
+    let [audit, email] = ["destination audit", "destination email"].map(str::to_owned);
+    assert_eq!(
+        found(),
+        [(audit.clone(), 300_000, Level::Ok), (email.clone(), 900_000, Level::Warning)]
+    );
+    bench.jobs.pause(Scope::destination("email"), Pause::new("the server moves")).unwrap();
+    assert_eq!(found(), [(audit, 300_000, Level::Ok), (email, 900_000, Level::Ok)]);
 }

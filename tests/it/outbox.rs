@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use redrive::{
     BadName, BatchRule, ClaimError, ClaimRequest, Clock, Completion, DeathReason,
     DestinationPolicy, EnqueueError, Enqueued, Failure, FileSink, Filter, JobId, JobPolicy,
-    JobState, Message, MessageOrder, NewJob, OnDead, Outgoing, Redrive, Relay, RelayError,
-    Schedule, Scope, Signal, Sink, SystemClock, WorkersError,
+    JobState, Message, MessageOrder, NewJob, OnDead, OnUnknown, Outgoing, Reconciled, Redrive,
+    Relay, RelayError, Schedule, Scope, Signal, Sink, SystemClock, UnknownOutcome, WorkersError,
 };
 
 use crate::support::{Bench, check, secs};
@@ -30,6 +30,8 @@ struct Recorder<F> {
 type Results = Vec<Result<(), Failure>>;
 /// How a sink says that a batch has a row that it does not take.
 type Refuse = fn(&[Outgoing], Failure) -> Results;
+/// Sequence and provider reference that a reconciler was given.
+type Asked = (u64, Option<String>);
 /// Sequence, id and payload.
 type Seen = (u64, String, Vec<u8>);
 
@@ -443,6 +445,124 @@ fn a_shutdown_gives_back_what_is_not_sent() {
     // What it says now comes too late, and the next one is not offered to it.
     wait_until("the end of the sink", || Arc::strong_count(&sink) == 1);
     assert_eq!(sink.calls(), [[1]]);
+    check(&jobs);
+}
+
+/// What a sink has said of one call is settled before the next call but one, so that a crash repeats two
+/// messages at most and not a batch.
+#[test]
+fn p_06_what_was_delivered_is_acknowledged_before_the_rest_of_its_batch() {
+    let (_dir, jobs) = open();
+    emit(&jobs, 10);
+    let seen = jobs.clone();
+    let sent: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let log = Arc::clone(&sent);
+    let sink = Recorder::with_max(1, move |_: &[Outgoing]| {
+        log.lock().push(seen.outbox().unwrap()["email"].sent);
+        vec![Ok(())]
+    });
+    let relay = Relay::new(&jobs).sink("email", sink).start().unwrap();
+    wait_until("all", || unsent(&jobs) == 0);
+    relay.shutdown(secs(10));
+    for (before, sent) in sent.lock().iter().enumerate() {
+        assert!(*sent + 1 >= u64::try_from(before).unwrap(), "{sent} of {before}");
+    }
+    check(&jobs);
+}
+
+/// P8: where the policy says so, a message whose delivery was lost is asked about before anything else
+/// happens, and those behind it wait.
+#[test]
+fn p_08_a_lost_delivery_is_reconciled_before_it_is_repeated() {
+    let (_dir, jobs) = open();
+    let policy = quick().on_unknown(OnUnknown::Reconcile);
+    jobs.set_destination("email", DestinationPolicy::new().messages(policy)).unwrap();
+    let ids = emit(&jobs, 3);
+    // The first one arrives and nobody learns of it, the second one does not arrive.
+    let mailbox: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let sink = |mailbox: &Arc<Mutex<Vec<u64>>>| {
+        let inbox = Arc::clone(mailbox);
+        Recorder::with_max(1, move |batch: &[Outgoing]| {
+            let one = &batch[0];
+            if one.sequence() == 2 && one.attempt() == 1 {
+                return vec![Err(Failure::ambiguous("lost").provider_ref("req-2"))];
+            }
+            inbox.lock().push(one.sequence());
+            vec![if one.sequence() == 1 { Err(Failure::ambiguous("lost")) } else { Ok(()) }]
+        })
+    };
+    let relay = Relay::new(&jobs).sink("email", sink(&mailbox)).start().unwrap();
+    wait_until("the first loss", || jobs.job(ids[0]).unwrap().unwrap().outcome_unknown);
+    relay.shutdown(secs(10));
+    let stats = jobs.outbox().unwrap()["email"].clone();
+    assert_eq!(
+        (stats.unsent, stats.blocked, stats.sent),
+        (3, 2, 0),
+        "without a reconciler they wait"
+    );
+    assert!(jobs.explain(ids[0]).unwrap().to_string().contains("reconcile"), "visibly");
+
+    let inbox = Arc::clone(&mailbox);
+    let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let reconciler = move |message: &Outgoing, unknown: &UnknownOutcome| {
+        let asked_before = log.lock().iter().any(|(sequence, _)| *sequence == message.sequence());
+        log.lock().push((message.sequence(), unknown.provider_ref.clone()));
+        match inbox.lock().contains(&message.sequence()) {
+            _ if !asked_before && message.sequence() == 2 => {
+                panic!("the reconciler has a bug, too")
+            }
+            true => Ok(Reconciled::Happened(Completion::new())),
+            false => Ok(Reconciled::DidNotHappen),
+        }
+    };
+    let relay = Relay::new(&jobs)
+        .sink("email", sink(&mailbox))
+        .reconcile("email", reconciler)
+        .start()
+        .unwrap();
+    wait_until("all", || unsent(&jobs) == 0);
+    let report = relay.report();
+    relay.shutdown(secs(10));
+    assert_eq!(*mailbox.lock(), [1, 2, 3], "each of them once, in order");
+    let reference = || Some("req-2".to_owned());
+    assert_eq!(*asked.lock(), [(1, None), (2, reference()), (2, reference())]);
+    assert_eq!((report.sent, report.reconciled, report.panicked), (2, 2, 1), "{report:?}");
+    let bad = Relay::new(&jobs)
+        .sink("a", sink(&mailbox))
+        .reconcile("b", |_, _| Ok(Reconciled::DidNotHappen));
+    assert!(
+        matches!(bad.start(), Err(RelayError::NoSinkFor { destination }) if destination == "b")
+    );
+    check(&jobs);
+}
+
+/// P9: a dead message comes back from an export with its headers, and with a sequence of its own.
+#[test]
+fn p_09_dead_messages_are_exported_and_imported() {
+    let (_dir, jobs) = open();
+    let none = JobPolicy::new().max_deliveries(1);
+    jobs.set_destination("email", DestinationPolicy::new().messages(none)).unwrap();
+    jobs.emit(Message::to("email").key("receipt").header("X-A", "b").bytes("r")).unwrap();
+    let sink = Recorder::new(|batch: &[Outgoing]| vec![Err(Failure::permanent("E")); batch.len()]);
+    let relay = Relay::new(&jobs).sink("email", sink).start().unwrap();
+    wait_until("its death", || jobs.outbox().unwrap()["email"].dead == 1);
+    relay.shutdown(secs(10));
+    let mut lines = Vec::new();
+    jobs.dead().export(&Filter::new().destination("email"), &mut lines).unwrap();
+    jobs.dead().discard(&Filter::new().destination("email"), "moved").unwrap();
+    assert_eq!(jobs.dead().import(&mut lines.as_slice()).unwrap().imported, 1);
+    let page = jobs.dead().list(&Filter::new().destination("email"), None, 10).unwrap();
+    let message = page.jobs[0].message.clone().unwrap();
+    assert_eq!((message.sequence, message.headers), (2, vec![("X-A".into(), "b".into())]));
+    // It is the same request still.
+    let again = Message::to("email").key("receipt").header("X-A", "b").bytes("r");
+    assert!(
+        matches!(jobs.emit(again).unwrap(), Enqueued::Duplicate { of, .. } if of == page.jobs[0].id)
+    );
+    // A line that claims to be an ordinary job of a destination's queue is not taken.
+    let forged = String::from_utf8(lines).unwrap().replace("\"headers\":[[\"X-A\",\"b\"]],", "");
+    assert_eq!(jobs.dead().import(&mut forged.as_bytes()).unwrap().refused_count, 1);
     check(&jobs);
 }
 

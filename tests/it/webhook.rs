@@ -2,11 +2,15 @@
 
 #![expect(clippy::disallowed_methods, reason = "dates and waits of a server outside the store")]
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive::{Failure, FailureClass, Webhook};
+use redrive::{
+    DestinationPolicy, Failure, FailureClass, HttpSink, JobPolicy, Message, Redrive, Relay,
+    Schedule, Webhook,
+};
 
 #[path = "../../examples/support/http_server.rs"]
 pub(crate) mod http_server;
@@ -83,4 +87,57 @@ fn p8_a_lost_answer_is_ambiguous_and_a_connection_that_never_was_is_not() {
     let bad = Webhook::new().header("two words", "x").post("http://127.0.0.1:1/", "key", "a", b"");
     let bad = bad.expect_err("no such header");
     assert_eq!((bad.class(), bad.code()), (FailureClass::Permanent, "bad_header"));
+}
+
+/// P6, P8: a message is posted with the same key, headers and bytes every time, and each answer is its
+/// own: busy, broken, lost, taken.
+#[test]
+fn p_08_a_message_is_posted_with_the_same_key_and_bytes_until_it_is_taken() {
+    type Seen = (String, BTreeMap<String, String>, Vec<u8>);
+    let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let address = serve(move |request| {
+        let mut log = log.lock().unwrap();
+        log.push((
+            request.path.clone(),
+            request.headers.clone().into_iter().collect(),
+            request.body.clone(),
+        ));
+        match log.len() {
+            1 => Reply::Status(503, Vec::new()),
+            2 => Reply::Status(429, vec![("retry-after", "0".to_owned())]),
+            3 => Reply::Hangs,
+            _ => Reply::Status(204, Vec::new()),
+        }
+    })
+    .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = Redrive::open(dir.path().join("jobs.redb")).unwrap();
+    let schedule = Schedule::list([Duration::from_millis(1)]).jitter_percent(0);
+    let policy = DestinationPolicy::new().messages(JobPolicy::new().schedule(schedule));
+    jobs.set_destination("hook", policy).unwrap();
+    let webhook = Webhook::new().timeout(Duration::from_millis(300)).header("X-Source", "shop");
+    let sink = HttpSink::routed(move |message| match message.headers() {
+        [(name, path), ..] if name == "X-Path" => Ok(format!("http://{address}{path}")),
+        _ => Err(Failure::permanent("no_path")),
+    });
+    let relay = Relay::new(&jobs).sink("hook", sink.webhook(webhook)).start().unwrap();
+    let message = Message::to("hook").key("order:7").header("X-Path", "/a").bytes([0, 255]);
+    jobs.emit(message.header("Idempotency-Key", "another")).unwrap();
+    jobs.emit(Message::to("hook").bytes("nowhere to go")).unwrap();
+    let stats = || jobs.outbox().unwrap()["hook"].clone();
+    while stats().unsent > 0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    relay.shutdown(Duration::from_secs(10));
+    assert_eq!((stats().sent, stats().dead), (1, 1));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 4);
+    assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
+    let (path, headers, body) = &seen[0];
+    assert_eq!((path.as_str(), body.as_slice()), ("/a", &[0, 255][..]));
+    let header = |name: &str| headers.get(name).map(String::as_str);
+    assert_eq!(header("idempotency-key"), Some("order:7"));
+    assert_eq!(header("content-type"), Some("application/octet-stream"));
+    assert_eq!((header("x-path"), header("x-source")), (Some("/a"), Some("shop")));
 }
