@@ -9,6 +9,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "an example may sleep")]
 
+#[expect(dead_code, reason = "this provider does not honour keys")]
 #[path = "../support/provider.rs"]
 mod provider;
 mod story;
@@ -17,7 +18,7 @@ mod supervisor;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     supervisor::supervise("refunded", |directory| {
-        let told = story::run(&directory)?;
+        let told = story::run(&directory, |path| redrive::Redrive::open(path))?;
         println!("{told}");
         told.check()
     })

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Completion, Delivery, EffectTable, Failure, JobPolicy, Json, NewJob, OnUnknown, Reconciled,
-    Redrive, Schedule, Unknown, Workers,
+    Completion, Delivery, EffectTable, Failure, JobPolicy, Json, NewJob, OnUnknown, OpenError,
+    Reconciled, Redrive, Schedule, Unknown, Workers,
 };
 use serde::{Deserialize, Serialize};
 
-use super::provider::{Found, Provider, Receipt, Trouble, Weather};
+use super::provider::{Found, Provider, Receipt, Repetition, Trouble, Weather};
 use super::supervisor::crash_at;
 
 const REFUNDS: EffectTable<str, Json<Receipt>> = EffectTable::new("refunds");
@@ -58,9 +58,12 @@ fn refunds() -> Vec<Refund> {
 }
 
 /// Does all of it, or what an earlier life has left of it.
-pub(crate) fn run(directory: &Path) -> Result<Told, Box<dyn Error>> {
-    let provider = Arc::new(Provider::open(&directory.join("provider.log"))?);
-    let jobs = Redrive::open(directory.join("jobs.redb"))?;
+pub(crate) fn run(
+    directory: &Path,
+    open: impl FnOnce(&Path) -> Result<Redrive, OpenError>,
+) -> Result<Told, Box<dyn Error>> {
+    let provider = Arc::new(Provider::open(&directory.join("provider.log"), Repetition::IsDone)?);
+    let jobs = open(&directory.join("jobs.redb"))?;
 
     let soon = Schedule::list([Duration::from_millis(20)]);
     let policy = JobPolicy::new()

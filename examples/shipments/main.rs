@@ -19,7 +19,7 @@ mod supervisor;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     supervisor::supervise("half of them told", |directory| {
-        let told = story::run(&directory, 8_000)?;
+        let told = story::run(&directory, 8_000, |path| redrive::Redrive::open(path))?;
         println!("{told}");
         told.check()
     })

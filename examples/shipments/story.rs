@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redrive::{
-    Completion, Delivery, Failure, Filter, JobPolicy, NewJob, Redrive, Schedule, Webhook, Workers,
+    Completion, Delivery, Failure, Filter, JobPolicy, NewJob, OpenError, Redrive, Schedule,
+    Webhook, Workers,
 };
 use serde::{Deserialize, Serialize};
 
@@ -121,11 +122,15 @@ pub(crate) struct Told {
 }
 
 /// Does all of it, or what an earlier life has left of it.
-pub(crate) fn run(directory: &Path, count: usize) -> Result<Told, Box<dyn Error>> {
+pub(crate) fn run(
+    directory: &Path,
+    count: usize,
+    open: impl FnOnce(&Path) -> Result<Redrive, OpenError>,
+) -> Result<Told, Box<dyn Error>> {
     let subscribers = Arc::new(Subscribers::open(&directory.join("subscribers.log"))?);
     let answering = Arc::clone(&subscribers);
     let address = serve(move |request| answering.answer(request))?;
-    let jobs = Redrive::open(directory.join("jobs.redb"))?;
+    let jobs = open(&directory.join("jobs.redb"))?;
 
     // Somebody has misspelled one.
     let scheme = |number| if number == count / 3 { "htp" } else { "http" };

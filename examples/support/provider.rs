@@ -1,6 +1,5 @@
 //! A payment provider. It belongs to somebody else: what it has done is in a file of its own, synced before
-//! it answers, and stays when the caller dies. It can be asked what became of a key; but it does
-//! not honour keys: what is sent again is done again.
+//! it answers, and stays when the caller dies. It can be asked what became of a key.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -48,10 +47,20 @@ pub(crate) struct Receipt {
     pub(crate) cents: u64,
 }
 
+/// What the provider makes of a key that it has seen before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// What is sent again is done again.
+    IsDone,
+    /// It honours keys: what it did the first time is the answer.
+    IsAnswered,
+}
+
 pub(crate) struct Provider(Mutex<Books>);
 
 struct Books {
     file: File,
+    repetition: Repetition,
     /// How often each key was asked for.
     asked: HashMap<String, usize>,
     /// Requests that are being worked on.
@@ -70,7 +79,7 @@ pub(crate) enum Found {
 
 impl Provider {
     /// Opens the provider's books, or starts them.
-    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+    pub(crate) fn open(path: &Path, repetition: Repetition) -> std::io::Result<Self> {
         let (mut asked, mut done) = (HashMap::new(), Vec::new());
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let mut torn = false;
@@ -92,7 +101,7 @@ impl Provider {
         if torn {
             file.write_all(b"\n")?;
         }
-        Ok(Self(Mutex::new(Books { file, asked, working: HashMap::new(), done })))
+        Ok(Self(Mutex::new(Books { file, repetition, asked, working: HashMap::new(), done })))
     }
 
     /// Does it; the n-th request for a key meets the n-th
@@ -154,6 +163,10 @@ impl Provider {
 
     fn act(&self, key: &str, cents: u64) -> Receipt {
         let mut books = self.books();
+        let earlier = books.done.iter().find(|done| done.key == key);
+        if let (Some(earlier), Repetition::IsAnswered) = (earlier, books.repetition) {
+            return earlier.clone();
+        }
         let number = books.done.len() as u64 + 1;
         let receipt = Receipt { number, key: key.to_owned(), cents };
         books.write(&Entry::Did(receipt.clone()));
