@@ -76,6 +76,8 @@ numbered! {
         WorkedReconcile => "worked_ms_reconcile",
         Evicted => "evicted",
         Imported => "imported",
+        Replaced => "replaced",
+        DoneAsDuplicate => "done_as_duplicate",
     }
 }
 
@@ -279,8 +281,14 @@ impl Counters {
     /// What is missing or too much in the life of this class (P11): accepted jobs less all the
     /// places they can be in and all the ways they can have ended. 0 when the books balance.
     pub(crate) fn residual(&self) -> i64 {
-        let ended =
-            [Flow::Completed, Flow::Cancelled, Flow::Discarded, Flow::Evicted, Flow::Damaged];
+        let ended = [
+            Flow::Completed,
+            Flow::DoneAsDuplicate,
+            Flow::Cancelled,
+            Flow::Discarded,
+            Flow::Evicted,
+            Flow::Damaged,
+        ];
         let ended = self.flows.sum(ended);
         let came = self.flows.sum([Flow::Enqueued, Flow::Imported]);
         came.wrapping_sub(ended).wrapping_sub(self.alive()).cast_signed()

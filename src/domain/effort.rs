@@ -2,7 +2,7 @@
 //! that ends a delivery or a job.
 
 use crate::domain::counter::Flow;
-use crate::domain::job::{Job, Lane, State};
+use crate::domain::job::{Done, Job, Lane, State};
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 
@@ -58,6 +58,8 @@ pub(crate) fn effort(
     });
     let attempts = match (&before.state, &after.state) {
         (State::Done(_), State::Done(_)) | (State::Dead(_), State::Dead(_)) => None,
+        // Not run, so it took no attempt.
+        (_, State::Done(Done { duplicate_of: Some(_), .. })) => None,
         (_, State::Done(_)) => Some((COMPLETED_AFTER, after.cycle.attempts.saturating_add(1))),
         (_, State::Dead(_)) => Some((DIED_AFTER, after.cycle.attempts.max(1))),
         _ => None,

@@ -5,8 +5,9 @@ use crate::domain::blob::Blob;
 use crate::domain::failure::Failure;
 use crate::domain::id::{CohortId, Instance, Token};
 use crate::domain::job::Payload;
-use crate::domain::key::RequestHash;
+use crate::domain::key::{Misplaced, RequestHash};
 use crate::domain::time::Timestamp;
+use crate::domain::transition::key::Replacement;
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
@@ -33,6 +34,10 @@ pub(crate) enum Event {
     Crash,
     /// Somebody asks for it not to be done.
     Cancel,
+    /// The same key is asked for again before it was ever claimed, to take its place.
+    Replace(Replacement),
+    /// Its turn has come, and another has its key.
+    Misplaced(Misplaced),
     /// Somebody replaces its payload while it lies dead.
     Amend { payload: Payload, hash: RequestHash, note: String },
     /// A cohort releases it from the quarantine.

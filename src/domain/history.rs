@@ -57,6 +57,9 @@ pub enum HistoryEvent {
         /// Its id in the export.
         from: JobId,
     },
+    /// A later request took the place of the one before, which was never claimed
+    /// ([`OnDuplicate::Replace`](crate::OnDuplicate::Replace)).
+    Replaced,
 }
 
 /// The evidence of an earlier death, as it stood when the job was redriven.

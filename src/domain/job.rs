@@ -248,6 +248,8 @@ pub enum DeathReason {
     Damaged,
     /// Its reconciler could not tell, as often as its policy allows it to be asked.
     ReconcileBudget,
+    /// It came out of the quarantine when another job had its key.
+    KeyTaken,
 }
 
 /// The evidence a dead job keeps (P9), beside its row and its history.
@@ -274,6 +276,8 @@ pub(crate) struct Done {
     pub(crate) worker: String,
     pub(crate) result: Option<Blob>,
     pub(crate) tombstone: Tombstone,
+    /// It was not run: that job, which has its key, has done the same.
+    pub(crate) duplicate_of: Option<JobId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::domain::job::{
     Cycle, Dead, DeathReason, Delayed, Done, Job, JobState, Lane, Lease, Payload, Ready, State,
     Tombstone,
 };
-use crate::domain::policy::{DeadKey, JobPolicy, OnUnknown};
+use crate::domain::policy::{JobPolicy, OnUnknown};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::unknown::reconciled;
 use crate::domain::unknown::lane_for;
@@ -120,6 +120,8 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
             let State::Dead(_) = &job.state else { return unfit(job) };
             Ok(next.amend(payload, hash, note))
         }
+        Event::Replace(new) => next.replace(new),
+        Event::Misplaced(why) => next.misplaced(why),
         Event::Redrive { cohort, reason } => {
             let State::Dead(dead) = &job.state else { return unfit(job) };
             Ok(next.redrive(dead, cohort, reason))
@@ -143,21 +145,6 @@ pub(crate) fn step(job: &Job, event: Event, context: &Context<'_>) -> Result<Ste
 /// Whether the job may be forgotten: it has finished and nothing needs its row any longer.
 pub(crate) fn forgettable(job: &Job, now: Timestamp) -> bool {
     job.state.tombstone().is_some_and(|tombstone| tombstone.row_until <= now)
-}
-
-/// Whether the job owns its key at `now` (P7): while it is alive, while its policy keeps the key of
-/// a dead job, and for the stated time after it finished.
-pub(crate) fn holds_key(job: &Job, policy: &JobPolicy, now: Timestamp) -> bool {
-    if job.key.is_none() {
-        return false;
-    }
-    match &job.state {
-        State::Ready(_) | State::Delayed(_) | State::Leased(_) | State::Blocked(_) => true,
-        State::Dead(_) => policy.dead_key == DeadKey::Keep,
-        State::Done(_) | State::Cancelled(_) => {
-            job.state.tombstone().is_some_and(|tombstone| now < tombstone.key_until)
-        }
-    }
 }
 
 fn unfit(job: &Job) -> Result<Step, Refused> {
@@ -192,6 +179,7 @@ impl Next<'_> {
             claimed_at: lease.claimed_at,
             worker: lease.worker.clone(),
             result,
+            duplicate_of: None,
             tombstone: self.tombstone(self.context.policy.key_done_ms),
         });
         self.step(flows, entry)
@@ -389,6 +377,7 @@ impl Next<'_> {
     }
 }
 
+pub(crate) mod key;
 mod unknown;
 
 #[cfg(test)]

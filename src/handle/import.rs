@@ -174,7 +174,7 @@ impl Quarantine {
             marker,
             queue: line.queue,
             kind: line.kind,
-            key: line.key.map(|key| KeyClaim { key, hash }),
+            key: line.key.map(|key| KeyClaim::new(key, hash)),
             priority: line.priority,
             enqueued_at: line.enqueued_at,
             deliveries: line.deliveries,

@@ -6,6 +6,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::history::{HistoryEntry, kept};
 use crate::domain::id::{CohortId, JobId};
 use crate::domain::job::{DeathReason, Job, JobState, Lane, State};
+use crate::domain::key::Asked;
 use crate::domain::outbox::{Post, destination_of};
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
@@ -50,6 +51,12 @@ pub struct JobInfo {
     pub amended: bool,
     /// An earlier delivery may have had its effect without anybody knowing.
     pub outcome_unknown: bool,
+    /// How often it was asked for that it was there already.
+    pub asked: Asked,
+    /// The job that had its key before, if that was still there.
+    pub previous: Option<JobId>,
+    /// The job that has taken its key since it died.
+    pub taken_by: Option<JobId>,
     /// What is known of that delivery.
     pub unknown: Option<UnknownOutcome>,
     /// How many reconciliations have left it unknown, in the present cycle.
@@ -66,6 +73,8 @@ pub struct JobInfo {
     pub dead: Option<DeadInfo>,
     /// When it was done or cancelled.
     pub finished_at: Option<Timestamp>,
+    /// It was not run, because that job had done the same under its key; for done jobs.
+    pub duplicate_of: Option<JobId>,
     /// The result it gave; for done jobs.
     pub result: Option<Vec<u8>>,
     /// What happened to it, oldest first; bounded to the first 4 and the latest 28
@@ -162,6 +171,9 @@ impl JobInfo {
             id: job.id,
             queue: queue_name.clone(),
             kind: kind.unwrap_or_default(),
+            asked: job.key.as_ref().map(|claim| claim.asked).unwrap_or_default(),
+            previous: job.key.as_ref().and_then(|claim| claim.previous),
+            taken_by: job.key.as_ref().and_then(|claim| claim.taken_by),
             key: job.key.map(|claim| claim.key),
             order_key: job.order.map(|order| order.key).filter(|key| !key.is_empty()),
             message: job.post.map(|post| MessageInfo::new(&queue_name, post)),
@@ -182,6 +194,7 @@ impl JobInfo {
             lease: None,
             dead: None,
             finished_at: None,
+            duplicate_of: None,
             result: None,
             history_unreadable: kept_rows.rows - kept_rows.entries.len(),
             history: kept_rows.entries,
@@ -230,6 +243,7 @@ impl JobInfo {
             }
             State::Done(done) => {
                 self.finished_at = Some(done.at);
+                self.duplicate_of = done.duplicate_of;
                 self.result = done.result.map(|blob| blob.0);
             }
             State::Cancelled(cancelled) => self.finished_at = Some(cancelled.at),

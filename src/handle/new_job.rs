@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
-use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::key::{KeyClaim, OnDuplicate, RequestHash};
 use crate::domain::limits::KEY_BYTES_MAX;
 use crate::domain::outbox::{Headers, MESSAGE_KIND, destination_of};
 use crate::domain::policy::JobPolicy;
@@ -43,6 +43,7 @@ pub struct NewJob {
     order: Option<String>,
     /// It is a message.
     headers: Option<Headers>,
+    on_duplicate: OnDuplicate,
 }
 
 impl NewJob {
@@ -60,6 +61,7 @@ impl NewJob {
             policy: None,
             order: None,
             headers: None,
+            on_duplicate: OnDuplicate::Return,
         }
     }
 
@@ -104,6 +106,34 @@ impl NewJob {
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// What to do when the key has an owner already (default [`OnDuplicate::Return`]). Without a key
+    /// there are no duplicates.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let jobs = redrive::Redrive::open(dir.path().join("jobs.redb"))?;
+    /// use std::time::Duration;
+    /// use redrive::{Enqueued, NewJob, OnDuplicate};
+    ///
+    /// // Index a document once it has been left alone for a while: the latest revision counts.
+    /// let index = |revision: &str| {
+    ///     NewJob::new("search", "index")
+    ///         .bytes(revision)
+    ///         .key("index:doc-7")
+    ///         .delay(Duration::from_secs(5))
+    ///         .on_duplicate(OnDuplicate::Replace)
+    /// };
+    /// let first = jobs.enqueue(index("revision 1"))?.job();
+    /// assert_eq!(jobs.enqueue(index("revision 2"))?, Enqueued::Replaced(first));
+    /// assert_eq!(jobs.payload(first)?.as_deref(), Some(b"revision 2".as_slice()));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_duplicate(mut self, choice: OnDuplicate) -> Self {
+        self.on_duplicate = choice;
         self
     }
 
@@ -176,7 +206,7 @@ impl NewJob {
                     .map_err(|why| EnqueueError::BadName { what: "key", why })?;
                 let headers = self.headers.as_deref().unwrap_or_default();
                 let hash = request_hash(&self.queue, &self.kind, &self.payload, headers);
-                Some(KeyClaim { key, hash })
+                Some(KeyClaim::new(key, hash))
             }
             None => None,
         };
@@ -194,6 +224,7 @@ impl NewJob {
             policy: self.policy,
             order: self.order,
             headers: self.headers,
+            on_duplicate: self.on_duplicate,
         })
     }
 }

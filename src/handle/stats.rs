@@ -78,7 +78,8 @@ pub struct Counts {
     /// `worked_ms_fresh`, `worked_ms_retry`, `worked_ms_suspect`, `worked_ms_reconcile`; and the jobs that
     /// ended by the number of attempts they took, `completed_after_1`, `completed_after_2`,
     /// `completed_after_3`, `completed_after_4_to_6`, `completed_after_7_to_12`, `completed_after_more`, and
-    /// the same with `died_after`; `steps_committed`.
+    /// the same with `died_after`; `steps_committed`; `replaced`; `done_as_duplicate`: of the
+    /// duplicates suppressed, those that were jobs in line.
     pub flows: BTreeMap<&'static str, u64>,
     /// Accepted jobs less all that ended and all that are somewhere: 0 when the books balance.
     pub residual: i64,
@@ -95,7 +96,7 @@ impl Counts {
             delayed: counters.sum(lanes.map(Gauge::delayed)),
             leased: counters.sum(lanes.map(Gauge::leased)),
             blocked: counters.gauge(Gauge::Blocked),
-            done: counters.flows.get(Flow::Completed),
+            done: counters.flows.sum([Flow::Completed, Flow::DoneAsDuplicate]),
             dead: counters.gauge(Gauge::Dead),
             dead_bytes: counters.gauge(Gauge::DeadBytes),
             cancelled: counters.flows.get(Flow::Cancelled),

@@ -127,22 +127,28 @@ pub(crate) fn replace(
     }
 }
 
+/// The row of a key names the job that took it last, until that job's row goes; whether that still owns
+/// it follows from the job.
 fn replace_key(
     rows: &mut WriteRows<'_>,
     before: Option<Held<'_>>,
     after: Option<Held<'_>>,
 ) -> Result<(), StorageError> {
     let held_before = before.is_some_and(|held| held.holds_key);
-    let held_after = after.is_some_and(|held| held.holds_key);
-    match (before.or(after), held_before, held_after) {
-        (Some(Held { job, .. }), false, true) => match &job.key {
+    match (before, after) {
+        (_, Some(Held { job, holds_key: true })) if !held_before => match &job.key {
             Some(claim) => key_store::put(rows, job.class.queue, &claim.key, job.id),
             None => Ok(()),
         },
-        (Some(Held { job, .. }), _, false) => match &job.key {
+        (Some(Held { job, .. }), None) => match &job.key {
             Some(claim) => key_store::release(rows, job.class.queue, &claim.key, job.id),
             None => Ok(()),
         },
-        (_, _, true) | (None, _, _) => Ok(()),
+        (_, Some(_)) | (None, None) => Ok(()),
     }
+}
+
+/// Writes a job of which nothing has changed that stands elsewhere too.
+pub(crate) fn rewrite(rows: &mut WriteRows<'_>, job: &Job) -> Result<(), StorageError> {
+    rows.write(TableId::Jobs, &key::job(job.id), Some(&record::encode(job)?))
 }

@@ -1,7 +1,8 @@
 //! The idempotency ledger: (queue, key) -> the job that owns it.
 //!
-//! The row names the owner and nothing else; state, request hash and result are the owner's. So it
-//! is written once per life, and cannot disagree with the job.
+//! The row names the job that took the key last and nothing else; state, request hash and result are
+//! that job's, and so is whether it still owns the key (`domain/key.rs`). So it is written once per life,
+//! and cannot disagree with the job. It stays for as long as that job's row does.
 
 use crate::domain::id::{JobId, QueueId};
 use crate::error::StorageError;

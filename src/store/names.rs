@@ -110,6 +110,16 @@ pub(crate) fn kind(rows: &impl Rows, id: KindId) -> Result<Option<String>, Stora
     rows.get(TableId::Kinds, &key::number(id.get()))
 }
 
+pub(crate) fn policy(rows: &impl Rows, id: PolicyId) -> Result<Option<JobPolicy>, StorageError> {
+    rows.get(TableId::Policies, &key::number(id.get()))
+}
+
+/// The number of the queue with this name.
+pub(crate) fn queue_id(rows: &impl Rows, name: &str) -> Result<Option<QueueId>, StorageError> {
+    let place = queues(rows)?.iter().position(|queue| queue.name == name);
+    Ok(place.and_then(|place| u32::try_from(place).ok()).map(QueueId::new))
+}
+
 pub(crate) fn put_queue(
     rows: &mut WriteRows<'_>,
     id: QueueId,

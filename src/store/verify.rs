@@ -12,10 +12,10 @@ use crate::domain::cohort::CohortCounts;
 use crate::domain::counter::{Counters, Gauge};
 use crate::domain::history::kept;
 use crate::domain::id::{Class, CohortId, JobId};
-use crate::domain::job::{Job, Payload, State};
+use crate::domain::job::{Job, Payload};
+use crate::domain::key::holds_key;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
-use crate::domain::transition::holds_key;
 use crate::error::StorageError;
 use crate::format::{hex, key, record};
 use crate::store::job::{self as job_store, Held};
@@ -234,16 +234,7 @@ impl<R: Rows> Check<'_, R> {
             }
             return;
         };
-        if !holds_key(job, policy, self.now) {
-            // A finished one's key goes with its row; a dead one's went when it died.
-            let freed = matches!(job.state, State::Dead(_));
-            if freed
-                && matches!(key_store::owner(self.rows, class.queue, &claim.key), Ok(Some(owner)) if owner == job.id)
-            {
-                let row = format!("{:?}", claim.key);
-                self.problem(TableId::Keys, row, format!("still owned by job {}", job.id));
-            }
-        } else {
+        if holds_key(job, policy, self.now) {
             match key_store::owner(self.rows, class.queue, &claim.key) {
                 Ok(Some(owner)) if owner == job.id => {}
                 Ok(owner) => self.problem(

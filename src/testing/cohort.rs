@@ -311,7 +311,9 @@ impl Model {
             (false, false) => Lane::Retry,
         };
         job.place = Place::Ready(Spot { lane, seq });
+        job.previous = job.previous.or(job.taken_by.take());
         let class = (job.queue, job.kind);
+        self.own_again(id);
         self.arrange(id, held);
         if let Some(Place::Ready(spot)) = self.jobs.get(&id).map(|job| &job.place) {
             self.next = self.next.max(spot.seq + 1);

@@ -2,10 +2,10 @@
 
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
-use crate::testing::harness::EPOCH_MS;
+use crate::domain::key::Asked;
 use crate::testing::life::{Ending, Hold, Life, Place, Spot};
 use crate::testing::model::{ClassKey, Lease, Model, state};
-use crate::testing::op::{Item, KINDS, Retained, When};
+use crate::testing::op::{Item, KINDS, Retained};
 use crate::testing::report::{COMPLETED_AFTER, attempts};
 use crate::testing::rules::{RULES, Rules};
 
@@ -14,6 +14,7 @@ use crate::testing::rules::{RULES, Rules};
 pub(super) enum Accepted {
     New(JobId),
     Duplicate(JobId, JobState, Option<Vec<u8>>),
+    Replaced(JobId),
     Conflict(String, JobId, JobState),
     ConflictInCall(String, usize),
     BadKey,
@@ -22,38 +23,13 @@ pub(super) enum Accepted {
 
 impl Model {
     pub(super) fn enqueue(&mut self, item: &Item) -> Accepted {
-        let key = item.key();
-        let owner = self.owner(item.queue, key.as_ref());
-        if let (Some(owner), Some(key)) = (owner, key.clone()) {
-            let job = owner;
-            let same = job.kind == item.kind && job.payload == item.payload();
-            let (id, state) = (job.id, state(job));
-            let result = match &job.place {
-                Place::Done { result, .. } => result.clone(),
-                Place::Ready(_)
-                | Place::Delayed { .. }
-                | Place::Leased(_)
-                | Place::Cancelled { .. }
-                | Place::Dead(_)
-                | Place::Blocked { .. } => None,
-            };
-            let class = (job.queue, job.kind);
-            let flow = if same { "duplicates_suppressed" } else { "key_conflicts" };
-            self.count(class, vec![flow]);
-            return if same {
-                Accepted::Duplicate(id, state, result)
-            } else {
-                Accepted::Conflict(key, id, state)
-            };
+        if let Some(answer) = self.under_its_key(item) {
+            return answer;
         }
         let id = JobId::new(self.next);
         let seq = self.next;
         self.next += 1;
-        let due = match item.when {
-            When::Now => self.now,
-            When::After(ms) => self.now + ms,
-            When::At(at) => EPOCH_MS + at,
-        };
+        let due = self.due(item);
         let lane = Lane::Fresh;
         let place = if due > self.now {
             Place::Delayed { lane, due }
@@ -73,6 +49,7 @@ impl Model {
             let mut life = Life { halts, ..item.life(id, self.now, rules, place) };
             self.posted(&mut life, item);
             self.jobs.insert(id, life);
+            self.take_key(id);
             self.arrange(id, false);
         }
         Accepted::New(id)
@@ -90,37 +67,6 @@ impl Model {
                 )
                 .collect(),
         }
-    }
-
-    pub(super) fn first_refusal(&self, items: &[Item]) -> Option<(usize, Accepted)> {
-        for (place, item) in items.iter().enumerate() {
-            let Some(key) = item.key() else { continue };
-            let differs = |kind, payload: &[u8]| kind != item.kind || payload != item.payload();
-            if let Some(owner) = self.owner(item.queue, Some(&key)) {
-                if differs(owner.kind, &owner.payload) {
-                    return Some((place, Accepted::Conflict(key, owner.id, state(owner))));
-                }
-                continue;
-            }
-            let mut earlier = items.iter().take(place);
-            let first =
-                earlier.position(|other| other.queue == item.queue && other.key() == item.key());
-            if let Some(first) = first
-                && let Some(other) = items.get(first)
-                && differs(other.kind, &other.payload())
-            {
-                return Some((place, Accepted::ConflictInCall(key, first)));
-            }
-        }
-        None
-    }
-
-    pub(super) fn owner(&self, queue: usize, key: Option<&String>) -> Option<&Life> {
-        let key = key?;
-        let now = self.now;
-        self.jobs
-            .values()
-            .find(|job| job.queue == queue && job.key.as_ref() == Some(key) && job.owns_key(now))
     }
 
     pub(super) fn claim(
@@ -354,6 +300,9 @@ impl Item {
             amended: false,
             unknown: None,
             reconciles: 0,
+            asked: Asked::default(),
+            previous: None,
+            taken_by: None,
             first_failed_at: None,
             history: Vec::new(),
             steps: std::collections::BTreeMap::new(),

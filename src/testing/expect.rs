@@ -17,7 +17,7 @@ use crate::testing::op::{KINDS, QUEUES};
 use crate::testing::outbox::message;
 
 /// Every flow there is.
-const FLOWS: [&str; 46] = [
+const FLOWS: [&str; 48] = [
     "enqueued",
     "duplicates_suppressed",
     "key_conflicts",
@@ -64,6 +64,8 @@ const FLOWS: [&str; 46] = [
     "worked_ms_reconcile",
     "evicted",
     "imported",
+    "replaced",
+    "done_as_duplicate",
 ];
 /// The history keeps this many first entries of a job, and this many latest ones.
 const FIRST: usize = 4;
@@ -105,6 +107,7 @@ impl Model {
         }
         self.compare_effects(jobs)?;
         self.compare_outbox(jobs)?;
+        self.compare_keys(jobs)?;
         let found = jobs.stats().map_err(trouble)?;
         same("the counts", &found, &self.stats())?;
         same("the pauses", &jobs.pauses().map_err(trouble)?, &self.pauses())
@@ -242,6 +245,10 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         outcome_unknown: life.unknown.is_some(),
         unknown: life.unknown.clone(),
         reconciles: life.reconciles,
+        asked: life.asked,
+        previous: life.previous,
+        taken_by: life.taken_by,
+        duplicate_of: None,
         lane: None,
         due: None,
         lease: None,
@@ -254,6 +261,12 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
         steps: step_infos(life),
         steps_unreadable: 0,
     };
+    place(life, found, &mut info);
+    info
+}
+
+/// What the store must tell of where `life` is.
+fn place(life: &Life, found: &JobInfo, info: &mut JobInfo) {
     match &life.place {
         Place::Ready(spot) => info.lane = Some(spot.lane),
         Place::Delayed { lane, due } => (info.lane, info.due) = (Some(*lane), Some(time(*due))),
@@ -285,5 +298,4 @@ fn expected(life: &Life, found: &JobInfo) -> JobInfo {
             });
         }
     }
-    info
 }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::domain::key::OnDuplicate;
 use crate::handle::new_job::NewJob;
 use crate::testing::decode::Bytes;
 use crate::testing::harness::EPOCH_MS;
-use crate::testing::op::{Item, MESSAGE, OUTBOX, QUEUES, When};
+use crate::testing::op::{Item, KEYS, MESSAGE, OUTBOX, QUEUES, When};
 use crate::testing::rules::RULES;
 
 impl Item {
@@ -15,6 +16,8 @@ impl Item {
             OUTBOX => NewJob::message(queue.to_owned()),
             _ => NewJob::new(queue, self.kind_name()),
         };
+        // A message has no such choice.
+        let job = if self.queue == OUTBOX { job } else { job.on_duplicate(self.on_duplicate) };
         let mut job = job.bytes(self.payload()).priority(self.priority);
         if let Some((name, value)) = self.header() {
             job = job.header(name, value);
@@ -54,7 +57,13 @@ impl Bytes<'_> {
         Item {
             queue,
             kind: if queue == OUTBOX { MESSAGE } else { kind },
-            key: self.sometimes(2, |bytes| bytes.byte() % 6),
+            key: self.sometimes(2, |bytes| bytes.byte() % KEYS),
+            on_duplicate: match self.byte() % 8 {
+                _ if queue == OUTBOX => OnDuplicate::Return,
+                0..=3 => OnDuplicate::Return,
+                4 | 5 => OnDuplicate::Replace,
+                _ => OnDuplicate::AfterDead,
+            },
             payload: self.byte() % 8,
             priority: match self.byte() % 4 {
                 0 => 0,

@@ -7,6 +7,7 @@ use crate::domain::failure::FailureClass;
 use crate::domain::history::{DeliveryEnd, Finding, HistoryEntry, HistoryEvent};
 use crate::domain::id::JobId;
 use crate::domain::job::{DeathReason, Lane};
+use crate::domain::key::Asked;
 use crate::domain::policy::OnUnknown;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
@@ -36,6 +37,9 @@ pub(super) struct Life {
     pub(super) amended: bool,
     pub(super) unknown: Option<UnknownOutcome>,
     pub(super) reconciles: u32,
+    pub(super) asked: Asked,
+    pub(super) previous: Option<JobId>,
+    pub(super) taken_by: Option<JobId>,
     pub(super) first_failed_at: Option<u64>,
     /// All of it; the store keeps the first 4 and the latest 28.
     pub(super) history: Vec<HistoryEntry>,
@@ -218,7 +222,7 @@ impl Life {
                 | Place::Delayed { .. }
                 | Place::Leased(_)
                 | Place::Blocked { .. } => true,
-                Place::Dead(_) => self.rules.dead_keeps_key,
+                Place::Dead(_) => self.rules.dead_keeps_key && self.taken_by.is_none(),
                 Place::Done { .. } | Place::Cancelled { .. } => {
                     self.key_until().is_some_and(|until| now < until)
                 }

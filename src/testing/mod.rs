@@ -15,6 +15,7 @@ mod expect;
 mod fault_backend;
 mod harness;
 mod item;
+mod key;
 mod life;
 mod model;
 mod op;

@@ -56,6 +56,8 @@ pub struct Model {
     pub(super) stops: Stops,
     /// Tables of the user's own.
     pub(super) rows: EffectRows,
+    /// Who took each key last, by queue; for as long as that job's row is there.
+    pub(super) keys: BTreeMap<(usize, String), JobId>,
     pub(super) herds: Vec<Herd>,
     /// Something has happened to a cohort since the last pass, or in it.
     pub(super) restless: bool,
@@ -100,6 +102,7 @@ impl Model {
             refused: 0,
             stops: Stops::default(),
             rows: EffectRows::new(),
+            keys: BTreeMap::new(),
             herds: Vec::new(),
             restless: false,
             log: Log::new(),
@@ -217,6 +220,7 @@ impl Model {
         let ids: Vec<JobId> = self.jobs.values().filter(|j| over(j)).map(|j| j.id).collect();
         for id in ids {
             self.jobs.remove(&id);
+            self.drop_key(id);
             self.gone.push(id);
             self.counted = true;
         }

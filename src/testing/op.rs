@@ -1,11 +1,14 @@
 //! What the model test and the fuzz targets do to a store: plain data, made from plain bytes.
 
 use crate::domain::failure::FailureClass;
+use crate::domain::key::OnDuplicate;
 
 /// The queues in play.
 pub(super) const QUEUES: [&str; 3] = ["alpha", "beta", "outbox:gamma"];
 /// The one of them that is a destination's.
 pub(super) const OUTBOX: usize = 2;
+/// How many keys are in play.
+pub(super) const KEYS: u8 = 6;
 /// The kinds in play.
 pub(super) const KINDS: [&str; 4] = ["one", "two", "three", "message"];
 /// The one of them that messages are of.
@@ -221,6 +224,7 @@ pub struct Item {
     pub queue: usize,
     pub kind: usize,
     pub key: Option<u8>,
+    pub on_duplicate: OnDuplicate,
     pub payload: u8,
     pub priority: u8,
     pub when: When,

@@ -6,6 +6,7 @@ use crate::domain::filter::Filter;
 use crate::domain::history::{HistoryEntry, HistoryEvent};
 use crate::domain::id::JobId;
 use crate::domain::job::JobState;
+use crate::domain::key::Asked;
 use crate::domain::retention::{DeadRetention, RetentionBound};
 use crate::error::AmendError;
 use crate::handle::import::ImportRefusal;
@@ -171,6 +172,9 @@ impl Model {
             order: None,
             halts: false,
             cohort: None,
+            previous: None,
+            taken_by: None,
+            asked: Asked::default(),
             transient: 0,
             throttled: 0,
             ambiguous: 0,
@@ -195,7 +199,11 @@ impl Model {
         }
         self.classes.insert(class);
         self.met.insert(id, class);
+        let keeps = job.rules.dead_keeps_key;
         self.jobs.insert(id, job);
+        if keeps {
+            self.own_again(id);
+        }
         self.count(class, vec!["imported"]);
         Answer::Imported
     }
@@ -247,6 +255,7 @@ impl Model {
     fn bury(&mut self, id: JobId, flow: &'static str) {
         let Some(job) = self.jobs.remove(&id) else { return };
         self.gone.push(id);
+        self.drop_key(id);
         if let Some(line) = job.line() {
             self.promote(&line);
         }

@@ -50,7 +50,7 @@ pub(super) fn attempts(after: [&'static str; 6], count: u32) -> &'static str {
 
 /// What enters and what leaves the jobs alive, and the dead.
 const ENTERED: [&str; 2] = ["enqueued", "imported"];
-const ENDED: [&str; 4] = ["completed", "cancelled", "discarded", "evicted"];
+const ENDED: [&str; 5] = ["completed", "done_as_duplicate", "cancelled", "discarded", "evicted"];
 const DIED: [&str; 6] = [
     "died_permanent",
     "died_transient",

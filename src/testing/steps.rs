@@ -391,6 +391,7 @@ fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> 
     Ok(match answer {
         Ok(Enqueued::New(id)) => Accepted::New(id),
         Ok(Enqueued::Duplicate { of, state, result }) => Accepted::Duplicate(of, state, result),
+        Ok(Enqueued::Replaced(id)) => Accepted::Replaced(id),
         Err(error) => refused(error)?,
     })
 }

@@ -196,14 +196,9 @@ impl Batch<'_, '_> {
             let why = StorageError::corrupt(format!("job {} does not stand here", job.id));
             return self.cannot_lease(at, None, &why);
         }
-        let claimant = Claimant {
-            instance: self.core.meta.instance,
-            worker: request.worker.clone(),
-            version: request.version.clone(),
-        };
-        let (payload, event) = match self.claim_payload(&job)? {
-            Ok(payload) => (payload, Event::Claim(claimant)),
-            Err(why) => (Vec::new(), Event::Spoil { why: why.to_string() }),
+        let (payload, event) = match self.misplaced(&job)? {
+            Some(why) => (Vec::new(), Event::Misplaced(why)),
+            None => self.claim_event(&job, request)?,
         };
         let step = match alone(self.plan(&job, event))? {
             Ok(Ok(step)) => step,
@@ -261,6 +256,19 @@ impl Batch<'_, '_> {
                 _ => return Ok(false),
             }
         }
+    }
+
+    /// What a claim does to the job, and the payload it hands out.
+    fn claim_event(&self, job: &Job, request: &Request) -> Result<(Vec<u8>, Event), StorageError> {
+        let claimant = Claimant {
+            instance: self.core.meta.instance,
+            worker: request.worker.clone(),
+            version: request.version.clone(),
+        };
+        Ok(match self.claim_payload(job)? {
+            Ok(payload) => (payload, Event::Claim(claimant)),
+            Err(why) => (Vec::new(), Event::Spoil { why: why.to_string() }),
+        })
     }
 
     fn claim_payload(&self, job: &Job) -> Result<Result<Vec<u8>, StorageError>, StorageError> {

@@ -12,7 +12,7 @@ use crate::domain::filter::Filter;
 use crate::domain::history::{Death, HistoryEntry};
 use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
-use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::key::{KeyClaim, OnDuplicate, RequestHash};
 use crate::domain::order::OnDead;
 use crate::domain::outbox::{Headers, MessageOrder, Post};
 use crate::domain::pause::{Scope, Stop};
@@ -139,6 +139,7 @@ pub(crate) struct Prepared {
     pub(crate) kind: String,
     pub(crate) payload: Blob,
     pub(crate) key: Option<KeyClaim>,
+    pub(crate) on_duplicate: OnDuplicate,
     pub(crate) priority: u8,
     pub(crate) start: Start,
     pub(crate) policy: Option<JobPolicy>,
@@ -179,6 +180,9 @@ pub enum Enqueued {
         /// Its result, if it is done and gave one.
         result: Option<Vec<u8>>,
     },
+    /// It took the place of a request that was never claimed ([`OnDuplicate::Replace`]): that job stands
+    /// for it from now on.
+    Replaced(JobId),
 }
 
 impl Enqueued {
@@ -186,7 +190,7 @@ impl Enqueued {
     #[must_use]
     pub const fn job(&self) -> JobId {
         match self {
-            Self::New(job) | Self::Duplicate { of: job, .. } => *job,
+            Self::New(job) | Self::Replaced(job) | Self::Duplicate { of: job, .. } => *job,
         }
     }
 }

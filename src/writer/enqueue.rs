@@ -1,33 +1,24 @@
 //! Accepting jobs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::domain::arrival::Arrival;
 use crate::domain::blob::Blob;
-use crate::domain::counter::Flow;
-use crate::domain::id::{Class, JobId, QueueId};
-use crate::domain::job::{Done, Job, Payload, State};
-use crate::domain::key::KeyClaim;
+use crate::domain::id::{Class, JobId};
+use crate::domain::job::Payload;
+use crate::domain::key::Meeting;
 use crate::domain::limits::PAYLOAD_INLINE_BYTES_MAX;
 use crate::domain::order::OrderKey;
 use crate::domain::outbox;
 use crate::domain::policy::JobPolicy;
-use crate::domain::transition::holds_key;
 use crate::error::{EnqueueError, StorageError};
-use crate::store::alone;
-use crate::store::{job as job_store, key as key_store};
+use crate::store::job as job_store;
 use crate::writer::batch::Batch;
 use crate::writer::command::{BatchRule, Enqueue, Enqueued, Prepared};
+use crate::writer::key::Under;
 use crate::writer::registry::Full;
 
-type Outcome = Result<Enqueued, EnqueueError>;
-
-/// What is known about a key that has an owner.
-struct Known {
-    /// The owner's class, on which the outcome is counted.
-    owner: Option<Class>,
-    outcome: Outcome,
-}
+pub(super) type Outcome = Result<Enqueued, EnqueueError>;
 
 impl Batch<'_, '_> {
     pub(super) fn enqueue(&mut self, enqueue: Enqueue) -> Result<(), StorageError> {
@@ -47,17 +38,21 @@ impl Batch<'_, '_> {
 
     /// Accepts one job, or says why not.
     pub(super) fn accept(&mut self, item: Prepared) -> Result<Outcome, StorageError> {
-        if let Some(known) = self.known_key(&item)? {
-            let flow = match &known.outcome {
-                Ok(_) => Some(Flow::Duplicate),
-                Err(EnqueueError::KeyConflict { .. }) => Some(Flow::Conflict),
-                Err(_) => None,
-            };
-            if let (Some(class), Some(flow)) = (known.owner, flow) {
-                self.core.books.count(class, flow);
-            }
-            return Ok(known.outcome);
-        }
+        let last = match (self.under(&item)?, &item.key) {
+            (Under::Damaged(damage), _) => return Ok(Err(damage.into())),
+            (Under::Free { last }, _) => last,
+            (Under::Owned(_), None) => None,
+            (Under::Owned(owner), Some(claim)) => match self.meet(&owner, &item, claim.hash) {
+                Meeting::Succeed => Some(owner),
+                Meeting::Replace => {
+                    let hash = claim.hash;
+                    return self.replace(&owner, item, hash);
+                }
+                how @ (Meeting::Duplicate | Meeting::Conflict) => {
+                    return self.known(*owner, how, &claim.key);
+                }
+            },
+        };
         if let Some(refused) = self.quarantine_full(&item) {
             return Ok(Err(refused));
         }
@@ -91,12 +86,16 @@ impl Batch<'_, '_> {
         let order = order.map(|key| OrderKey { key, on_dead });
         let post = item.headers.map(|headers| self.posted(queue, headers)).transpose()?;
         let payload = self.payload(id, item.payload)?;
+        let mut key = item.key;
+        if let (Some(last), Some(claim)) = (&last, &mut key) {
+            self.succeed(last, id, claim)?;
+        }
         let arrival = Arrival {
             id,
             class: Class { queue, kind },
             policy,
             priority: item.priority,
-            key: item.key,
+            key,
             payload,
             start: item.start,
             order,
@@ -114,54 +113,8 @@ impl Batch<'_, '_> {
         Ok(Payload::Stored { bytes: u64::try_from(payload.0.len()).unwrap_or(u64::MAX) })
     }
 
-    /// The answer for an item whose key has an owner.
-    fn known_key(&self, item: &Prepared) -> Result<Option<Known>, StorageError> {
-        let (Some(claim), Some(queue)) = (&item.key, self.core.registry.queue_id(&item.queue))
-        else {
-            return Ok(None);
-        };
-        let owner = match alone(self.owner(queue, claim))? {
-            Ok(owner) => owner,
-            // Nobody can tell whether it is the same request: not accepted, and not overwritten.
-            Err(damage) => return Ok(Some(Known { owner: None, outcome: Err(damage.into()) })),
-        };
-        Ok(owner.map(|owner| {
-            let (class, state) = (owner.class, owner.state.name());
-            let outcome = if owner.key.as_ref().is_some_and(|owned| owned.hash == claim.hash) {
-                let result = match owner.state {
-                    State::Done(Done { result, .. }) => result.map(|blob| blob.0),
-                    State::Ready(_)
-                    | State::Delayed(_)
-                    | State::Leased(_)
-                    | State::Dead(_)
-                    | State::Cancelled(_)
-                    | State::Blocked(_) => None,
-                };
-                Ok(Enqueued::Duplicate { of: owner.id, state, result })
-            } else {
-                Err(EnqueueError::KeyConflict { key: claim.key.clone(), owner: owner.id, state })
-            };
-            Known { owner: Some(class), outcome }
-        }))
-    }
-
-    pub(super) fn owner(
-        &self,
-        queue: QueueId,
-        claim: &KeyClaim,
-    ) -> Result<Option<Job>, StorageError> {
-        let Some(owner) = key_store::owner(&*self.rows, queue, &claim.key)? else {
-            return Ok(None);
-        };
-        let Some(owner) = job_store::read(&*self.rows, owner)? else {
-            return Ok(None);
-        };
-        let policy = self.core.registry.policy(owner.policy)?;
-        Ok(holds_key(&owner, policy, self.time.now).then_some(owner))
-    }
-
     /// The refusal of a queue whose quarantine is full, and whose rule it is to accept nothing then.
-    fn quarantine_full(&self, item: &Prepared) -> Option<EnqueueError> {
+    pub(super) fn quarantine_full(&self, item: &Prepared) -> Option<EnqueueError> {
         let queue = self.core.registry.queue_id(&item.queue)?;
         let retention = self.retention(queue)?;
         let (jobs, bytes) = self.buried(queue);
@@ -214,26 +167,7 @@ impl Batch<'_, '_> {
         if self.core.meta.next.checked_add(count).is_none() {
             return Ok(Some((0, too_many_jobs())));
         }
-        let mut within: HashMap<(&str, &str), (usize, &KeyClaim)> = HashMap::new();
-        for (place, item) in items.iter().enumerate() {
-            match self.known_key(item)? {
-                Some(Known { outcome: Err(error), .. }) => return Ok(Some((place, error))),
-                Some(Known { outcome: Ok(_), .. }) => {}
-                None => {
-                    if let Some(refused) = self.quarantine_full(item) {
-                        return Ok(Some((place, refused)));
-                    }
-                }
-            }
-            let Some(claim) = &item.key else { continue };
-            let (earlier, first) =
-                *within.entry((&item.queue, &claim.key)).or_insert((place, claim));
-            if first.hash != claim.hash {
-                let key = claim.key.clone();
-                return Ok(Some((place, EnqueueError::KeyConflictInCall { key, earlier })));
-            }
-        }
-        Ok(None)
+        self.first_conflict(items)
     }
 }
 

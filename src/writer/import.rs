@@ -123,8 +123,10 @@ impl Batch<'_, '_> {
         if item.policy.dead_key != DeadKey::Keep {
             return Ok(None);
         }
-        Ok(match alone(self.owner(queue, claim))? {
-            Ok(owner) => owner.map(|owner| Imported::KeyTaken(owner.id)),
+        Ok(match alone(self.last_owner(queue, &claim.key))? {
+            Ok(last) => {
+                last.filter(|(_, holds)| *holds).map(|(owner, _)| Imported::KeyTaken(owner.id))
+            }
             Err(_) => Some(Imported::Unreadable),
         })
     }

@@ -29,7 +29,7 @@ impl Batch<'_, '_> {
             Ok(None) => return stale(None),
             Err(damage) => return Ok(Err(damage.into())),
         };
-        let step = match mark(&job, token) {
+        let mut step = match mark(&job, token) {
             Ok(step) => step,
             Err(Unmarked::Stale { current }) => return stale(current),
             Err(Unmarked::Full) => {
@@ -45,7 +45,11 @@ impl Batch<'_, '_> {
             Ok(planned) => planned,
             Err(refused) => return Ok(Err(refused)),
         };
+        let asks = !effects.follow_ups.is_empty();
         self.apply_effects(effects, &planned)?;
+        if asks {
+            self.keep_asked(&mut step)?;
+        }
         let marker = Marker { at: self.time.now, delivery: token.delivery, output };
         mark_store::put(self.rows, job.id, &name, &marker)?;
         self.apply(&job, step)?;

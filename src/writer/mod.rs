@@ -14,6 +14,7 @@ pub(crate) mod events;
 mod follow;
 mod heads;
 mod import;
+mod key;
 pub(crate) mod leases;
 mod mailbox;
 mod mark;
@@ -37,6 +38,7 @@ use std::thread::JoinHandle;
 use crate::clock::Clock;
 use crate::domain::id::Instance;
 use crate::domain::schedule::mix;
+use crate::domain::time::Timestamp;
 use crate::error::StorageError;
 use crate::store::database::{End, Store, Sync, caught};
 use crate::writer::batch::{Answer, Batch};
@@ -74,6 +76,8 @@ pub(crate) struct Writer {
     poison: Arc<OnceLock<StorageError>>,
     longest_write_ms: Arc<AtomicU64>,
     pub(crate) board: Arc<Board>,
+    /// How far the timeline is ahead of the monotonic clock: it only grows.
+    ahead_ms: Arc<AtomicU64>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -91,6 +95,7 @@ impl Writer {
         let mailbox = Arc::new(Mailbox::new());
         let poison = Arc::new(OnceLock::new());
         let longest_write_ms = Arc::new(AtomicU64::new(0));
+        let ahead_ms = Arc::new(AtomicU64::new(0));
         let timeline = Timeline::new(&*clock, core.meta.latest, core.meta.wall);
         let mut desk = Desk {
             store,
@@ -102,6 +107,7 @@ impl Writer {
             mailbox: Arc::clone(&mailbox),
             poison: Arc::clone(&poison),
             longest_write_ms: Arc::clone(&longest_write_ms),
+            ahead_ms: Arc::clone(&ahead_ms),
         };
         // On the caller's thread still, where no panic of the storage engine may end up.
         let report = caught(|| desk.recover())?;
@@ -111,7 +117,7 @@ impl Writer {
             .spawn(move || desk.run())
             .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
         let thread = parking_lot::Mutex::new(Some(thread));
-        Ok((Self { mailbox, leases, poison, longest_write_ms, board, thread }, report))
+        Ok((Self { mailbox, leases, poison, longest_write_ms, board, ahead_ms, thread }, report))
     }
 
     /// Hands over a command built around its reply; the answer comes after its commit.
@@ -132,6 +138,12 @@ impl Writer {
     /// Waits for an answer; if there will never be one, says why.
     pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StorageError> {
         pending.wait().ok_or_else(|| self.mailbox.cause())
+    }
+
+    /// The store's own time, as the writer would have it at this moment.
+    pub(crate) fn now(&self, clock: &dyn Clock) -> Timestamp {
+        let ahead_ms = self.ahead_ms.load(Ordering::Acquire);
+        clock.wall().max(Timestamp::from_millis(clock.monotonic_ms()).plus_ms(ahead_ms))
     }
 
     /// The longest write transaction so far, from its start to the end of its commit.
@@ -168,6 +180,7 @@ struct Desk {
     mailbox: Arc<Mailbox>,
     poison: Arc<OnceLock<StorageError>>,
     longest_write_ms: Arc<AtomicU64>,
+    ahead_ms: Arc<AtomicU64>,
 }
 
 /// What one round over the commands asked for beside their answers.
@@ -302,6 +315,8 @@ impl Desk {
 
     fn look(&mut self) -> Reading {
         let time = self.timeline.read(&*self.clock);
+        let ahead_ms = time.now.as_millis().saturating_sub(time.monotonic_ms);
+        self.ahead_ms.store(ahead_ms, Ordering::Release);
         if time.jump_ms > 0 {
             self.core.leases.jumped(time.jump_ms, time.monotonic_ms);
         }

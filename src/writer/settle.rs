@@ -59,13 +59,17 @@ impl Batch<'_, '_> {
         };
         match alone(self.plan(&job, event))? {
             Err(damage) => Ok(Err(damage.into())),
-            Ok(Ok(step)) => {
+            Ok(Ok(mut step)) => {
                 let planned = match self.plan_effects(&effects)? {
                     Ok(planned) => planned,
                     Err(refused) => return Ok(Err(refused)),
                 };
                 // The effects first: for follow-up jobs, this one still owns its key.
+                let asks = !effects.follow_ups.is_empty();
                 self.apply_effects(effects, &planned)?;
+                if asks {
+                    self.keep_asked(&mut step)?;
+                }
                 let state = step.job.state.name();
                 self.apply(&job, step)?;
                 Ok(Ok(state))

@@ -22,6 +22,7 @@ mod faults;
 mod format;
 mod health;
 mod kill;
+mod ledger;
 mod list;
 mod model;
 mod order;

@@ -10,7 +10,7 @@ use redrive::testing::{
     Ack, Brakes, CrashDisk, Fault, Harness, Item, Model, Op, Pausing, Survival, When,
     ops_from_bytes,
 };
-use redrive::{Durability, FailureClass, ManualClock, NewJob, Options};
+use redrive::{Durability, FailureClass, ManualClock, NewJob, OnDuplicate, Options};
 
 use crate::support::{Random, seed};
 
@@ -68,6 +68,7 @@ fn four(rules: usize) -> (Op, impl Fn(usize) -> Op) {
         queue: 1,
         kind: 2,
         key: None,
+        on_duplicate: OnDuplicate::Return,
         payload: 0,
         priority: 255,
         when: When::Now,

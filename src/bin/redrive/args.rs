@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
-use redrive::{BadName, JobId, JobPolicy, OnUnknown, Schedule};
+use redrive::{BadName, JobId, JobPolicy, OnDuplicate, OnUnknown, Schedule};
 
 use crate::cohort::CohortCommand;
 use crate::dead::DeadCommand;
 use crate::explain::ExplainArgs;
 use crate::health::HealthArgs;
+use crate::lineage::LineageArgs;
 use crate::outbox::OutboxArgs;
 use crate::pause::{PauseArgs, PausesArgs, ResumeArgs};
 use crate::report::ReportArgs;
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Shows one job and what happened to it.
     Job(JobArgs),
+    /// Shows everything under one key, and where repeated work comes from.
+    Lineage(LineageArgs),
     /// Looks at dead jobs, amends and discards them.
     #[command(subcommand)]
     Dead(DeadCommand),
@@ -164,6 +167,10 @@ pub(crate) struct EnqueueArgs {
         conflicts_with = "lines"
     )]
     pub(crate) key_field: Vec<String>,
+    /// When the key has a job already: tell of it, put this line in its place if it was never started, or
+    /// add a new job if it is dead.
+    #[arg(long, value_name = "CHOICE", value_enum, default_value_t = Duplicate::Return)]
+    pub(crate) on_duplicate: Duplicate,
     /// The jobs start no sooner than this from now.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) delay: Option<Duration>,
@@ -175,6 +182,24 @@ pub(crate) struct EnqueueArgs {
     /// Prints the summary as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What to do about a key that has a job.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Duplicate {
+    Return,
+    Replace,
+    AfterDead,
+}
+
+impl From<Duplicate> for OnDuplicate {
+    fn from(choice: Duplicate) -> Self {
+        match choice {
+            Duplicate::Return => Self::Return,
+            Duplicate::Replace => Self::Replace,
+            Duplicate::AfterDead => Self::AfterDead,
+        }
+    }
 }
 
 /// What is stored with each job and decides about its failures.

@@ -28,6 +28,7 @@ const REFUSALS_MAX: usize = 1_000;
 struct Summary {
     new: u64,
     duplicate: u64,
+    replaced: u64,
     refused: u64,
     blank: u64,
     /// The first thousand.
@@ -77,7 +78,11 @@ fn tell(summary: &Summary, json: bool) -> Result<(), Trouble> {
             out,
             "{} new, {} duplicate, {} refused, {} blank lines skipped",
             summary.new, summary.duplicate, summary.refused, summary.blank
-        )
+        )?;
+        match summary.replaced {
+            0 => Ok(()),
+            replaced => writeln!(out, "{replaced} put in the place of jobs that had not started"),
+        }
     })
 }
 
@@ -173,6 +178,7 @@ impl Intake<'_> {
         let mut job = NewJob::new(&self.args.queue, &self.args.kind)
             .bytes(payload)
             .priority(self.args.priority)
+            .on_duplicate(self.args.on_duplicate.into())
             .policy(self.policy.clone());
         if let Some(key) = key {
             job = job.key(key);
@@ -192,6 +198,7 @@ impl Intake<'_> {
             Ok(outcomes) => numbers.into_iter().zip(outcomes).find_map(|(number, outcome)| {
                 match outcome {
                     Ok(Enqueued::New(_)) => self.summary.new += 1,
+                    Ok(Enqueued::Replaced(_)) => self.summary.replaced += 1,
                     Ok(_) => self.summary.duplicate += 1,
                     Err(EnqueueError::Storage(error)) => return Some(error.into()),
                     Err(error) => self.refuse(number, error.to_string()),

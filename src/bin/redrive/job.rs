@@ -84,6 +84,7 @@ pub(crate) fn describe(
     if job.redrives > 0 {
         rows.push(field("redrives", &job.redrives.to_string()));
     }
+    rows.extend(kin(job));
     if let Some(unknown) = &job.unknown {
         let (delivery, since) = (unknown.delivery, output::time(unknown.since));
         let of = format!("unknown since delivery {delivery}, {since} ({})", unknown.code);
@@ -142,6 +143,31 @@ fn steps(out: &mut dyn Write, job: &JobInfo) -> io::Result<()> {
         writeln!(out, "    {} more cannot be read: their rows are damaged", job.steps_unreadable)?;
     }
     Ok(())
+}
+
+/// Its neighbours under its key.
+fn kin(job: &JobInfo) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let asked = &job.asked;
+    if let Some(last) = asked.last_at {
+        let counts = format!(
+            "{} duplicates suppressed, {} refused, {} replaced; last {}",
+            asked.duplicates,
+            asked.conflicts,
+            asked.replaced,
+            output::time(last)
+        );
+        rows.push(field("asked again", &counts));
+    }
+    let links = [
+        ("key before", job.previous),
+        ("key taken by", job.taken_by),
+        ("duplicate of", job.duplicate_of),
+    ];
+    for (name, other) in links {
+        rows.extend(other.map(|other| field(name, &format!("job {other}"))));
+    }
+    rows
 }
 
 fn field(name: &str, value: &str) -> Vec<String> {
@@ -209,6 +235,7 @@ fn event(entry: &HistoryEntry) -> String {
             format!("delivery {delivery} ({worker}): {end}")
         }
         HistoryEvent::CancelRequested => "cancel requested".to_owned(),
+        HistoryEvent::Replaced => "a later request took its place".to_owned(),
         HistoryEvent::Redriven { cohort, reason, death } => format!(
             "redriven by cohort {cohort} ({}) after it had died of {} {}: {}",
             output::one_line(reason, 60),

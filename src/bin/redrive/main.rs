@@ -16,6 +16,7 @@ mod filter;
 mod health;
 mod job;
 mod key;
+mod lineage;
 mod lines;
 mod outbox;
 mod output;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Work(args) => work::run(&file, args),
         Command::Stats(args) => stats::run(&file, &args),
         Command::Job(args) => job::run(&file, &args),
+        Command::Lineage(args) => lineage::run(&file, &args),
         Command::Dead(command) => dead::run(&file, command),
         Command::Cohort(command) => cohort::run(&file, command),
         Command::Pause(args) => pause::pause(&file, args),

@@ -6,7 +6,7 @@ use crate::domain::counter::Flow;
 use crate::domain::failure::FailureClass;
 use crate::domain::history::{Death, HistoryEntry, HistoryEvent};
 use crate::domain::id::CohortId;
-use crate::domain::job::{Cycle, Dead, Job, Lane, Payload, State};
+use crate::domain::job::{Cycle, Dead, Done, Job, Lane, Payload, State};
 use crate::domain::key::RequestHash;
 use crate::domain::unknown::lane_for;
 
@@ -37,6 +37,10 @@ impl Next<'_> {
         self.job.redrives = self.job.redrives.saturating_add(1);
         self.job.cycle = Cycle::default();
         self.job.cohort = Some(cohort);
+        if let Some(claim) = &mut self.job.key {
+            // It owns its key again; who had it in between is not forgotten.
+            claim.previous = claim.previous.or(claim.taken_by.take());
+        }
         let lane = match dead.class {
             FailureClass::Crashed => Lane::Suspect,
             FailureClass::Permanent
@@ -53,6 +57,7 @@ impl Next<'_> {
 pub(crate) fn owed(before: &Job, after: &Job) -> Option<(CohortId, MemberOutcome)> {
     let cohort = before.cohort?;
     let outcome = match after.state {
+        State::Done(Done { duplicate_of: Some(_), .. }) => MemberOutcome::Suppressed,
         State::Done(_) => MemberOutcome::Completed,
         State::Dead(_) => MemberOutcome::DiedAgain,
         State::Cancelled(_) => MemberOutcome::Cancelled,

@@ -13,9 +13,10 @@ use crate::domain::event::Claimant;
 use crate::domain::history::Death;
 use crate::domain::id::{Class, CohortId, Instance, JobId, KindId, PolicyId, QueueId};
 use crate::domain::job::{Blocked, Cancelled};
-use crate::domain::key::{KeyClaim, RequestHash};
+use crate::domain::key::{KeyClaim, Misplaced, RequestHash, holds_key};
 use crate::domain::order::{OnDead, OrderKey};
 use crate::domain::schedule::Schedule;
+use crate::domain::transition::key::Replacement;
 use crate::domain::unknown::UnknownOutcome;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -38,7 +39,7 @@ fn job(state: State) -> Job {
         class: Class { queue: QueueId::new(0), kind: KindId::new(0) },
         policy: PolicyId::new(0),
         priority: 100,
-        key: Some(KeyClaim { key: "charge:O-194".into(), hash: RequestHash([7; 16]) }),
+        key: Some(KeyClaim::new("charge:O-194".into(), RequestHash([7; 16]))),
         payload: Payload::Inline(Blob(b"{}".to_vec())),
         enqueued_at: Timestamp::from_millis(900_000),
         deliveries: 3,
@@ -125,12 +126,23 @@ fn crashed() -> Job {
 /// Every state, and every situation within a state in which some event ends differently.
 fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
     let quarantine = policy().on_unknown(OnUnknown::Quarantine);
-    let done =
-        Done { at: NOW, claimed_at: NOW, worker: "w".into(), result: None, tombstone: tombstone() };
+    let done = Done {
+        at: NOW,
+        claimed_at: NOW,
+        worker: "w".into(),
+        result: None,
+        tombstone: tombstone(),
+        duplicate_of: None,
+    };
     let due = Timestamp::from_millis(999_000);
     vec![
         ("ready", job(State::Ready(ready(Lane::Fresh))), policy()),
         ("ready, suspect", job(State::Ready(ready(Lane::Suspect))), policy()),
+        (
+            "ready, never claimed",
+            Job { deliveries: 0, ..job(State::Ready(ready(Lane::Fresh))) },
+            policy(),
+        ),
         ("delayed", job(State::Delayed(Delayed { lane: Lane::Fresh, due })), policy()),
         ("delayed, retry", job(State::Delayed(Delayed { lane: Lane::Retry, due })), policy()),
         ("leased", leased(Lane::Fresh, |_| {}), policy()),
@@ -183,6 +195,11 @@ fn situations() -> Vec<(&'static str, Job, JobPolicy)> {
     ]
 }
 
+fn replacement(start: Start) -> Event {
+    let payload = Payload::Inline(Blob(b"[]".to_vec()));
+    Event::Replace(Replacement { payload, hash: RequestHash([9; 16]), priority: 200, start })
+}
+
 fn events() -> Vec<(&'static str, Event)> {
     let token = Token { job: JobId::new(9), delivery: 3 };
     let old = Token { job: JobId::new(9), delivery: 2 };
@@ -217,6 +234,10 @@ fn events() -> Vec<(&'static str, Event)> {
                 note: "field 7 added".into(),
             },
         ),
+        ("replaced", replacement(Start::Now)),
+        ("replaced by a later start", replacement(Start::AfterMs(5_000))),
+        ("another did the same", Event::Misplaced(Misplaced::Duplicate { of: JobId::new(10) })),
+        ("another has its key", Event::Misplaced(Misplaced::Taken { by: JobId::new(10) })),
         ("redrive", Event::Redrive { cohort: CohortId::new(450), reason: "fixed".into() }),
         ("payload is damaged", Event::Spoil { why: "checksum".into() }),
     ]

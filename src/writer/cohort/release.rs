@@ -5,7 +5,7 @@ use crate::domain::cohort::{Cohort, Member, MemberOutcome, SkipReason, judge};
 use crate::domain::event::Event;
 use crate::domain::filter::DeadFacts;
 use crate::domain::id::JobId;
-use crate::domain::transition::holds_key;
+use crate::domain::key::holds_key;
 use crate::error::StorageError;
 use crate::store::selection::key_owner;
 use crate::store::{alone, cohort as cohort_store, job as job_store};

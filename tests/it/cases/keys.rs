@@ -2,6 +2,7 @@
 
 use redrive::{
     DeadKey, EnqueueError, Enqueued, Failure, Filter, JobId, JobPolicy, JobState, NewJob,
+    OnDuplicate, RedrivePlan, SkipReason, SweepReport,
 };
 
 use crate::support::{Bench, every_second, secs};
@@ -15,6 +16,11 @@ fn duplicate_of(outcome: Result<Enqueued, EnqueueError>) -> (JobId, JobState) {
         Ok(Enqueued::Duplicate { of, state, .. }) => (of, state),
         other => panic!("not a duplicate: {other:?}"),
     }
+}
+
+fn discard(bench: &Bench, job: JobId) {
+    let gone = bench.jobs.dead().discard(&Filter::new().ids([job]), "old").unwrap();
+    assert_eq!(gone.jobs, 1);
 }
 
 /// O-09 a: a key is free when its job is deleted.
@@ -60,6 +66,65 @@ fn o_09_an_old_row_that_expires_leaves_the_new_owner_alone() {
         bench.jobs.sweep().unwrap();
     }
     assert_eq!(duplicate_of(bench.jobs.enqueue(keyed(JobPolicy::new()))).0, second);
+    bench.check();
+}
+
+/// O-09 b, where the key was taken over on request: it stays with the newer job when the dead one goes,
+/// and comes free with the newer one.
+#[test]
+fn o_09_a_key_that_was_taken_over_stays_where_it_is() {
+    let bench = Bench::new();
+    let take = || keyed(JobPolicy::new()).on_duplicate(OnDuplicate::AfterDead);
+    let first = bench.add_with(take());
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    let second = bench.add_with(take());
+    discard(&bench, first);
+    assert_eq!(duplicate_of(bench.jobs.enqueue(take())), (second, JobState::Ready));
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    discard(&bench, second);
+    assert!(bench.jobs.key("q", "K").unwrap().is_none());
+    bench.add_with(take());
+    bench.check();
+}
+
+/// O-10 with two jobs of one key: the one that died comes back while its successor stands in line. It is
+/// skipped, visibly, and a hundred others are not held up; when the successor has done the same request,
+/// it is a duplicate.
+#[test]
+fn o_10_a_job_that_comes_back_to_a_key_that_is_taken_is_settled_alone() {
+    let bench = Bench::new();
+    let take = || keyed(every_second()).on_duplicate(OnDuplicate::AfterDead);
+    let first = bench.add_with(take());
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    let second = bench.add_with(take());
+    let others = (0..100).map(|n| NewJob::new("q", "k").key(format!("other {n}")));
+    bench.jobs.enqueue_many(others, redrive::BatchRule::PerItem).unwrap();
+    let redrive = || {
+        let plan = RedrivePlan::new(Filter::new().everything()).reason("fixed").canary(0);
+        let cohort = bench.jobs.redrive(plan).unwrap();
+        while bench.jobs.sweep().unwrap() != SweepReport::default() {}
+        bench.jobs.cohort(cohort).unwrap().unwrap().counts
+    };
+    let counts = redrive();
+    assert_eq!((counts.selected, counts.in_flight), (1, 0));
+    assert_eq!(counts.skipped.into_iter().collect::<Vec<_>>(), [(SkipReason::KeyTaken, 1)]);
+    let mut ran = Vec::new();
+    loop {
+        let leases = bench.claim(10);
+        if leases.is_empty() {
+            break;
+        }
+        for lease in leases {
+            ran.push(lease.id());
+            lease.complete().unwrap();
+        }
+    }
+    assert_eq!(ran.len(), 101);
+    assert!(ran.contains(&second) && !ran.contains(&first));
+    assert_eq!(redrive().suppressed, 1);
+    assert!(bench.claim(10).is_empty());
+    let lineage = bench.jobs.lineage("q", "K").unwrap().unwrap();
+    assert_eq!(lineage.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [first, second]);
     bench.check();
 }
 

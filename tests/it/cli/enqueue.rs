@@ -26,7 +26,9 @@ fn new_duplicate_refused_and_blank_lines_are_counted() {
     let again = program.run_with("enqueue --queue q --lines --key-line --json", &[], b"beta\nnew");
     assert_eq!(again.status, 0);
     let summary: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
-    let expected = json!({ "new": 1, "duplicate": 1, "refused": 0, "blank": 0, "refusals": [] });
+    let expected = json!({
+        "new": 1, "duplicate": 1, "replaced": 0, "refused": 0, "blank": 0, "refusals": []
+    });
     assert_eq!(summary, expected);
     assert_eq!(program.count("ready"), 4);
 }

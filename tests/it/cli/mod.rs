@@ -6,6 +6,7 @@ mod cohort;
 mod dead;
 mod enqueue;
 mod health;
+mod lineage;
 mod outbox;
 mod pause;
 mod report;
