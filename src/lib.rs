@@ -43,7 +43,7 @@ pub use domain::window::Window;
 pub use error::{
     AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
     EnqueueError, ExportError, ImportError, OpenError, PauseError, QueueError, RedriveError,
-    RelayError, SettleError, StorageError, WorkersError,
+    RelayError, SettleError, StorageError, TransactError, WorkersError,
 };
 pub use handle::arrivals::{CauseArrivals, QuarantineArrivals};
 pub use handle::claim::ClaimRequest;
@@ -74,6 +74,7 @@ pub use handle::report::{
 };
 pub use handle::stats::{Counts, QueueStats, Stats};
 pub use handle::step::StepInfo;
+pub use redb;
 pub use relay::file::FileSink;
 #[cfg(feature = "http-sink")]
 pub use relay::http::HttpSink;
@@ -89,3 +90,4 @@ pub use worker::workers::{RunningWorkers, Shutdown, Workers, WorkersReport};
 pub use writer::Durability;
 pub use writer::command::{BatchRule, Cancelled, Enqueued, SweepReport};
 pub use writer::events::{Event, EventKind, Events};
+pub use writer::transact::Tx;

@@ -109,7 +109,7 @@ pub struct HealthLimits {
     pub oldest_pause_ms: Limit,
     /// Size of the file in bytes.
     pub file_bytes: Limit,
-    /// The longest write since the opening, in milliseconds.
+    /// The longest write or transaction of the app's since the opening, in milliseconds.
     pub longest_write_ms: Limit,
     /// Damaged rows that were set aside.
     pub set_aside: Limit,

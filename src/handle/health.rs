@@ -66,9 +66,10 @@ impl Redrive {
         health.check(
             "longest_write",
             "ms",
-            whole(self.writer().longest_write_ms()),
+            self.longest_wait(),
             limits.longest_write_ms,
-            "every caller waits for the writer: look for a slow or full disk, or very large batches",
+            "every caller waits for the writer: look for a slow or full disk, very large batches, or \
+             transactions that do more than write",
         );
         health.check(
             "poisoned",
@@ -78,6 +79,13 @@ impl Redrive {
             "nothing is written any more: mend the cause, close the file and open it again",
         );
         Ok(health)
+    }
+
+    /// For how long everybody had to wait for one write, and whose it was if it was not the writer's own.
+    fn longest_wait(&self) -> Worst {
+        let (own, lent) =
+            (self.writer().longest_write_ms(), self.writer().longest_transaction_ms());
+        if lent > own { (lent, Some("a transaction of the app's".to_owned())) } else { (own, None) }
     }
 }
 

@@ -1,6 +1,8 @@
 //! A job in somebody's hands.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -13,12 +15,13 @@ use crate::domain::job::{JobState, Lane};
 use crate::domain::outbox::Post;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::domain::unknown::UnknownOutcome;
-use crate::error::{ClaimError, SettleError};
+use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::{Completion, refusal};
 use crate::handle::redrive::Redrive;
+use crate::handle::settling::{Asked, Settling};
 use crate::writer::command::{Claim, Claimed, Command, How, Settle, WriteSet};
-use crate::writer::reply::{Pending, reply};
+use crate::writer::reply::reply;
 
 /// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),
 /// [`snooze`](Self::snooze) or [`release`](Self::release); dropping it releases it.
@@ -39,7 +42,8 @@ use crate::writer::reply::{Pending, reply};
 pub struct Lease {
     pub(super) jobs: Redrive,
     claimed: Claimed,
-    settled: bool,
+    /// Dropped, it is not given back. Shared with a transaction that settles it.
+    settled: Arc<AtomicBool>,
 }
 
 /// The answer to a heartbeat.
@@ -67,7 +71,7 @@ impl fmt::Debug for Lease {
 
 impl Lease {
     pub(crate) fn new(jobs: Redrive, claimed: Claimed) -> Self {
-        Self { jobs, claimed, settled: false }
+        Self { jobs, claimed, settled: Arc::default() }
     }
 
     /// The job.
@@ -266,6 +270,20 @@ impl Lease {
         Self::new(self.jobs.clone(), self.claimed.clone())
     }
 
+    /// Whether it needs no giving back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    fn set_settled(&self, settled: bool) {
+        self.settled.store(settled, Ordering::Release);
+    }
+
+    /// To be set by a transaction that has settled it.
+    pub(crate) fn settled_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.settled)
+    }
+
     pub(crate) fn jobs(&self) -> &Redrive {
         &self.jobs
     }
@@ -274,18 +292,22 @@ impl Lease {
         self.claimed.class
     }
 
-    pub(crate) fn settle(mut self, how: How) -> Result<JobState, SettleError> {
+    pub(crate) fn settle(self, how: How) -> Result<JobState, SettleError> {
         let settled = self.jobs.settle(self.token(), self.class(), how);
         // A completion that was refused leaves the job leased: dropped, it is given back.
-        self.settled = settled.as_ref().err().and_then(refusal).is_none();
+        let goes_on = settled
+            .as_ref()
+            .err()
+            .is_some_and(|error| refusal(error).is_some() || is_nested(error));
+        self.set_settled(!goes_on);
         settled
     }
 
     /// Asks for the settle; the answer can be waited for later.
-    pub(crate) fn ask_to_settle(mut self, how: How) -> Asked {
+    pub(crate) fn ask_to_settle(self, how: How) -> Asked {
         let jobs = self.jobs.clone();
         let (answer, settled) = reply();
-        self.settled = true;
+        self.set_settled(true);
         let (token, class) = (self.claimed.token, self.claimed.class);
         let settle = Settle { token, class, how, reply: answer, then: None };
         // A store that takes no more commands drops the reply, which says so.
@@ -295,7 +317,7 @@ impl Lease {
 
     /// Asks for the settle and the next claim in one commit. The two are waited for one after the
     /// other: a claim may wait long after the settle was answered.
-    pub(crate) fn ask_to_settle_then_claim(mut self, how: How, next: ClaimRequest) -> Settling {
+    pub(crate) fn ask_to_settle_then_claim(self, how: How, next: ClaimRequest) -> Settling {
         let jobs = self.jobs.clone();
         let (settle_reply, settled) = reply();
         let (claim_reply, claimed) = reply();
@@ -304,7 +326,11 @@ impl Lease {
             Ok(request) => (Some(Claim { request, reply: claim_reply }), None),
             Err(error) => (None, Some(error)),
         };
-        self.settled = true;
+        if jobs.writer().is_lent_here() {
+            let refused = Some(StorageError::nested().into());
+            return Settling { jobs, settled, claimed, refused };
+        }
+        self.set_settled(true);
         let (token, class) = (self.claimed.token, self.claimed.class);
         let settle = Settle { token, class, how, reply: settle_reply, then };
         // A store that takes no more commands drops both replies, which says so.
@@ -313,64 +339,19 @@ impl Lease {
     }
 }
 
-/// A settle that was asked for.
-pub(crate) struct Asked {
-    jobs: Redrive,
-    settled: Pending<Result<JobState, SettleError>>,
+fn is_nested(error: &SettleError) -> bool {
+    matches!(error, SettleError::Storage(error) if error.is_nested())
 }
 
-impl Asked {
-    pub(crate) fn settled(self) -> Result<JobState, SettleError> {
-        self.jobs.writer().wait(self.settled).map_err(SettleError::from).flatten()
-    }
-}
-
-/// A settle that was asked for together with a claim.
-pub(crate) struct Settling {
-    jobs: Redrive,
-    settled: Pending<Result<JobState, SettleError>>,
-    claimed: Pending<Result<Vec<Claimed>, ClaimError>>,
-    /// Why the claim was not asked for.
-    refused: Option<ClaimError>,
-}
-
-impl Settling {
-    /// Waits for the settle, then hands over what to wait for the claim with.
-    pub(crate) fn settled(self) -> (Result<JobState, SettleError>, Claiming) {
-        let Self { jobs, settled, claimed, refused } = self;
-        let settled = jobs.writer().wait(settled).map_err(SettleError::from).flatten();
-        (settled, Claiming { jobs, claimed, refused })
-    }
-
-    /// Waits for both. The claim is never answered before the settle: waiting for it first, the caller
-    /// is woken once.
-    fn both(self) -> (Result<JobState, SettleError>, Result<Vec<Lease>, ClaimError>) {
-        let Self { jobs, settled, claimed, refused } = self;
-        let claimed = Claiming { jobs: jobs.clone(), claimed, refused }.claimed();
-        (jobs.writer().wait(settled).map_err(SettleError::from).flatten(), claimed)
-    }
-}
-
-/// A claim that was asked for together with a settle.
-pub(crate) struct Claiming {
-    jobs: Redrive,
-    claimed: Pending<Result<Vec<Claimed>, ClaimError>>,
-    refused: Option<ClaimError>,
-}
-
-impl Claiming {
-    pub(crate) fn claimed(self) -> Result<Vec<Lease>, ClaimError> {
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
-        let claimed = self.jobs.writer().wait(self.claimed).map_err(ClaimError::from).flatten()?;
-        Ok(self.jobs.leases(claimed))
+impl AsRef<Self> for Lease {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.is_settled() {
             self.jobs.release(self.claimed.token, self.claimed.class, Work::Unstarted);
         }
     }

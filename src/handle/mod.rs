@@ -28,8 +28,10 @@ pub(crate) mod read;
 pub(crate) mod reconcile;
 pub(crate) mod redrive;
 pub(crate) mod report;
+pub(crate) mod settling;
 pub(crate) mod stats;
 pub(crate) mod step;
+pub(crate) mod transact;
 
 use crate::domain::limits::NAME_BYTES_MAX;
 use crate::domain::outbox::QUEUE_PREFIX;

@@ -9,6 +9,7 @@ use crate::domain::limits::{PAYLOAD_BYTES_CEILING, PAYLOAD_BYTES_MAX};
 use crate::domain::time::whole_ms;
 use crate::error::OpenError;
 use crate::handle::redrive::Redrive;
+use crate::store::app::Database;
 use crate::store::database::{Settings, Store};
 use crate::writer::Durability;
 
@@ -118,6 +119,50 @@ impl Options {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Redrive, OpenError> {
         let settings = self.settings()?;
         Redrive::start(Store::open(path.as_ref(), &settings)?, &self)
+    }
+
+    /// Opens the store inside the app's own database, or makes it there in one transaction. Its tables have
+    /// names that begin with `redrive/`; a database in which these are of a newer format, or damaged, is
+    /// refused before anything is written. Closing the store leaves the database open.
+    ///
+    /// With [`Redrive::transact`], rows in the app's own tables and jobs commit together. The app may also write
+    /// to its tables with transactions of its own, beside the store.
+    ///
+    /// **redb has one writer, and `begin_write` waits for it.** So a thread that has a write transaction of its
+    /// own open must not call anything of the store that writes (`enqueue`, `complete`, `close` ...): the store
+    /// would wait for the transaction, and the thread for the store, for ever. Commit first, or use
+    /// [`Redrive::transact`]; inside that, `begin_write` would wait for ever, too. For as long as a write
+    /// transaction of the app's is open, no job moves. And a savepoint of the app's must not be restored: it
+    /// would take the jobs back, too, behind the store's back.
+    ///
+    /// The options [`cache_bytes`](Self::cache_bytes) and [`check_integrity`](Self::check_integrity) are the
+    /// database's own business and change nothing here. The version of redb is part of this crate's API:
+    /// use it as [`redrive::redb`](crate::redb).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: a store is in use in this database already, its format is newer, it is damaged, or
+    /// an option is out of range.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use std::sync::Arc;
+    /// use redrive::redb::{Database, TableDefinition};
+    /// use redrive::{NewJob, Redrive};
+    ///
+    /// const ORDERS: TableDefinition<&str, u64> = TableDefinition::new("orders");
+    ///
+    /// let database = Arc::new(Database::create(dir.path().join("app.redb"))?);
+    /// let jobs = Redrive::with_database(Arc::clone(&database))?;
+    /// jobs.transact(|tx| {
+    ///     tx.open_table(ORDERS)?.insert("O-194", 4_900)?;
+    ///     tx.enqueue(NewJob::new("charges", "charge").bytes("O-194"))
+    /// })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_database(self, database: Arc<Database>) -> Result<Redrive, OpenError> {
+        self.settings()?;
+        Redrive::start(Store::open_shared(database)?, &self)
     }
 
     /// Opens the store in a storage backend, for tests. Feature `test-util`.

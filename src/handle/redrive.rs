@@ -13,6 +13,7 @@ use crate::handle::job::JobInfo;
 use crate::handle::new_job::NewJob;
 use crate::handle::options::Options;
 use crate::handle::stats::Stats;
+use crate::store::app::Database;
 use crate::store::database::Store;
 use crate::store::rows::Rows;
 use crate::store::verify::{VerifyReport, verify};
@@ -69,6 +70,15 @@ impl Redrive {
     /// As [`Options::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Options::new().open(path)
+    }
+
+    /// The queue inside the app's own redb database, with the default options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::with_database`], which says what there is to know.
+    pub fn with_database(database: Arc<Database>) -> Result<Self, OpenError> {
+        Options::new().with_database(database)
     }
 
     pub(crate) fn start(store: Store, options: &Options) -> Result<Self, OpenError> {
@@ -220,8 +230,9 @@ impl Redrive {
         let refused = self.0.refused.load(Ordering::Relaxed);
         let longest_write_ms = self.0.writer.longest_write_ms();
         let stats = self.0.store.read(Stats::read)?;
+        let longest_transaction_ms = self.0.writer.longest_transaction_ms();
         let longest_read_ms = self.0.longest_read_ms.load(Ordering::Relaxed);
-        Ok(Stats { refused, longest_write_ms, longest_read_ms, ..stats })
+        Ok(Stats { refused, longest_write_ms, longest_transaction_ms, longest_read_ms, ..stats })
     }
 
     /// One bounded pass over what time has changed: due jobs, ended leases, finished jobs to be
@@ -289,6 +300,9 @@ impl Redrive {
     ///
     /// [`StorageError`] when the file could not be closed cleanly; what was acknowledged is safe.
     pub fn close(self) -> Result<(), StorageError> {
+        if self.0.writer.is_lent_here() {
+            return Err(StorageError::nested());
+        }
         self.0.writer.close();
         let closed = self.0.store.close();
         self.0.writer.poisoned().map_or(closed, Err)

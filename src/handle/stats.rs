@@ -23,6 +23,9 @@ pub struct Stats {
     pub refused: u64,
     /// The longest write transaction since the store was opened, in milliseconds, commit included.
     pub longest_write_ms: u64,
+    /// The longest transaction on a caller's thread ([`Redrive::transact`](crate::Redrive::transact)) since the
+    /// store was opened, in milliseconds, commit included: for so long everybody else's writes had to wait.
+    pub longest_transaction_ms: u64,
     /// The longest [`Redrive::read`](crate::Redrive::read) since the store was opened, in milliseconds.
     pub longest_read_ms: u64,
     /// Damaged rows that were set aside over the life of the file.

@@ -16,9 +16,10 @@ use crate::domain::unknown::UnknownOutcome;
 use crate::error::{ClaimError, SettleError, StorageError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::completion::refusal;
-use crate::handle::lease::{self, Lease};
+use crate::handle::lease::Lease;
 use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
+use crate::handle::settling;
 use crate::relay::errand::{self, Fate, panicked};
 use crate::relay::outgoing::Outgoing;
 use crate::relay::sink::Sink;
@@ -72,7 +73,7 @@ pub(crate) type MessageReconciler =
 struct Asked<'t> {
     token: Token,
     class: Class,
-    settling: lease::Asked,
+    settling: settling::Asked,
     counter: Option<&'t AtomicU64>,
 }
 

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use redb::Database;
 use redb::backends::FileBackend;
 
-use crate::domain::id::Instance;
-use crate::domain::time::Timestamp;
 use crate::error::{OpenError, StorageError};
 use crate::store::database::{End, Settings, Sync, database_error, io, open_database, write_in};
 use crate::store::meta::{self, Meta};
@@ -88,13 +86,7 @@ pub(super) fn initialise(path: &Path, database: &Database) -> Result<(), OpenErr
             rows.count(table.id)?;
         }
         meta::write_format(rows)?;
-        let meta = Meta {
-            instance: Instance::new(0),
-            next: 1,
-            latest: Timestamp::default(),
-            wall: Timestamp::default(),
-            seed: 0,
-        };
+        let meta = Meta::fresh();
         meta::write(rows, &meta)?;
         Ok(End::Commit)
     });

@@ -17,6 +17,7 @@ use crate::store::admission::{Admission, AdmissionBackend};
 use crate::store::create;
 use crate::store::meta::{self, FORMAT_VERSION, Format};
 use crate::store::rows::{Snapshot, WriteRows, storage};
+use crate::store::shared::Held;
 
 /// The first bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -47,7 +48,7 @@ pub(crate) enum End {
 /// The open database. Shared by the writer and by readers on the callers' threads.
 #[derive(Debug)]
 pub(crate) struct Store {
-    database: RwLock<Option<Database>>,
+    database: RwLock<Option<Held>>,
     /// Until the store has been taken over.
     admission: Mutex<Option<Admission>>,
     path: PathBuf,
@@ -92,7 +93,7 @@ impl Store {
         admission.admit().map_err(|error| io(path, &error))?;
         let database = open_database(path, backend, settings)?;
         create::initialise(path, &database)?;
-        Ok(Self::new(database, None, path))
+        Ok(Self::new(Held::Own(database), None, path))
     }
 
     /// Opens the file if it says that it is a store of a version we read. Nothing is written to it
@@ -104,27 +105,16 @@ impl Store {
     ) -> Result<Self, OpenError> {
         let (backend, admission) = AdmissionBackend::new(backend);
         let database = open_database(path, backend, settings)?;
-        let format = catch(path, || {
-            let snapshot = Snapshot(database.begin_read().map_err(|e| transaction_error(&e))?);
-            meta::read_format(&snapshot)
-        })?;
-        let path = path.to_owned();
-        match format {
-            Format::Version(FORMAT_VERSION) => Ok(Self::new(database, Some(admission), &path)),
-            Format::Version(found) if found > FORMAT_VERSION => {
-                Err(OpenError::Newer { path, found, supported: FORMAT_VERSION })
-            }
-            Format::Version(_) | Format::Damaged => {
-                Err(OpenError::Damaged { path, why: "its format row makes no sense".into() })
-            }
+        match read_format(path, &database)? {
             Format::Missing => Err(OpenError::Foreign {
-                path,
+                path: path.to_owned(),
                 why: "a redb database without redrive's tables".into(),
             }),
+            _ => Ok(Self::new(Held::Own(database), Some(admission), path)),
         }
     }
 
-    fn new(database: Database, admission: Option<Admission>, path: &Path) -> Self {
+    pub(super) fn new(database: Held, admission: Option<Admission>, path: &Path) -> Self {
         Self {
             database: RwLock::new(Some(database)),
             admission: Mutex::new(admission),
@@ -170,7 +160,8 @@ impl Store {
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let database = self.database.read();
+        // Recursive: a transaction of this same thread may be open.
+        let database = self.database.read_recursive();
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
         caught(|| {
             let transaction = database.begin_read();
@@ -181,7 +172,8 @@ impl Store {
 
     /// The rows as of the last commit, to be dropped soon: see [`Snapshot`].
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StorageError> {
-        let database = self.database.read();
+        // Recursive: a transaction of this same thread may be open.
+        let database = self.database.read_recursive();
         let database = database.as_ref().ok_or_else(StorageError::closed)?;
         caught(|| Ok(Snapshot(database.begin_read().map_err(|error| transaction_error(&error))?)))
     }
@@ -204,15 +196,37 @@ impl Store {
     /// Closes the file; later calls get `closed`. Waits for reads in progress.
     pub(crate) fn close(&self) -> Result<(), StorageError> {
         match self.database.write().take() {
-            Some(database) => caught(|| {
-                database.close().map_err(|error| match error {
-                    DatabaseError::Storage(error) => storage(error),
-                    other => StorageError::io(other.to_string()),
-                })
-            }),
+            Some(database) => database.close(),
             None => Ok(()),
         }
     }
+}
+
+/// What the database says it is, if that is a version we read or nothing at all.
+pub(super) fn read_format(path: &Path, database: &Database) -> Result<Format, OpenError> {
+    let format = catch(path, || {
+        let snapshot = Snapshot(database.begin_read().map_err(|e| transaction_error(&e))?);
+        meta::read_format(&snapshot)
+    })?;
+    let path = path.to_owned();
+    match format {
+        Format::Version(found) if found > FORMAT_VERSION => {
+            Err(OpenError::Newer { path, found, supported: FORMAT_VERSION })
+        }
+        Format::Version(FORMAT_VERSION) | Format::Missing => Ok(format),
+        Format::Version(_) | Format::Damaged => {
+            Err(OpenError::Damaged { path, why: "its format row makes no sense".into() })
+        }
+    }
+}
+
+pub(super) fn close(database: Database) -> Result<(), StorageError> {
+    caught(|| {
+        database.close().map_err(|error| match error {
+            DatabaseError::Storage(error) => storage(error),
+            other => StorageError::io(other.to_string()),
+        })
+    })
 }
 
 /// One write transaction on `database`.
@@ -238,11 +252,13 @@ pub(crate) fn write_in(
     };
     drop(rows);
     match end {
-        Ok(End::Commit) => transaction.commit().map_err(|error| match error {
-            CommitError::Storage(error) => storage(error),
-            other => StorageError::internal(other.to_string()),
+        Ok(End::Commit) => caught(|| {
+            transaction.commit().map_err(|error| match error {
+                CommitError::Storage(error) => storage(error),
+                other => StorageError::internal(other.to_string()),
+            })
         }),
-        Ok(End::Abort) => transaction.abort().map_err(storage),
+        Ok(End::Abort) => caught(|| transaction.abort().map_err(storage)),
         // The first error is the one worth telling; the transaction is dropped, which aborts it.
         Err(error) => Err(error),
     }
@@ -261,7 +277,10 @@ pub(super) fn open_database(
 }
 
 /// A damaged file can make the storage engine panic; here that is an answer like any other.
-fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, StorageError>) -> Result<T, OpenError> {
+pub(super) fn catch<T>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, StorageError>,
+) -> Result<T, OpenError> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) if error.is_corrupt() => {

@@ -35,6 +35,19 @@ pub(crate) struct Meta {
     pub(crate) seed: u64,
 }
 
+impl Meta {
+    /// That of a store which has never been opened.
+    pub(crate) fn fresh() -> Self {
+        Self {
+            instance: Instance::new(0),
+            next: 1,
+            latest: Timestamp::default(),
+            wall: Timestamp::default(),
+            seed: 0,
+        }
+    }
+}
+
 /// What the `format` row says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Format {

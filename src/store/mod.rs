@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod amendment;
+pub(crate) mod app;
 pub(crate) mod backlog;
 pub(crate) mod cohort;
 pub(crate) mod counter;
@@ -23,6 +24,7 @@ pub(crate) mod pause;
 pub(crate) mod removal;
 pub(crate) mod rows;
 pub(crate) mod selection;
+pub(crate) mod shared;
 pub(crate) mod tables;
 pub(crate) mod tombstone;
 pub(crate) mod verify;

@@ -3,7 +3,10 @@
 
 use std::cell::{Cell, OnceCell};
 
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
+use redb::{
+    MultimapTable, MultimapTableDefinition, ReadOnlyTable, ReadTransaction, ReadableTable, Table,
+    TableDefinition, TableError, WriteTransaction,
+};
 use serde::de::DeserializeOwned;
 
 use crate::error::StorageError;
@@ -109,6 +112,22 @@ impl<'t> WriteRows<'t> {
             None => drop(open.remove(key).map_err(storage)?),
         }
         Ok(())
+    }
+
+    /// One of the app's own tables. It is no business of the store's what is done to it.
+    pub(crate) fn open_app<K: redb::Key + 'static, V: redb::Value + 'static>(
+        &self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Table<'t, K, V>, TableError> {
+        self.transaction.open_table(definition)
+    }
+
+    /// As [`Self::open_app`], for several values under one key.
+    pub(crate) fn open_app_multimap<K: redb::Key + 'static, V: redb::Key + 'static>(
+        &self,
+        definition: MultimapTableDefinition<'_, K, V>,
+    ) -> Result<MultimapTable<'t, K, V>, TableError> {
+        self.transaction.open_multimap_table(definition)
     }
 
     fn open(&self, table: TableId) -> Result<&Table<'t, Bytes, Bytes>, StorageError> {

@@ -3,11 +3,14 @@
 use crate::domain::id::JobId;
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::Asked;
+use crate::error::EnqueueError;
+use crate::testing::harness::text;
 use crate::testing::life::{Ending, Hold, Life, Place, Spot};
 use crate::testing::model::{ClassKey, Lease, Model, state};
 use crate::testing::op::{Item, KINDS, Retained};
 use crate::testing::report::{COMPLETED_AFTER, attempts};
 use crate::testing::rules::{RULES, Rules};
+use crate::writer::command::Enqueued;
 
 /// What an enqueue is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,26 @@ pub(super) enum Accepted {
     ConflictInCall(String, usize),
     BadKey,
     Withheld(usize),
+}
+
+pub(super) fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> {
+    Ok(match answer {
+        Ok(Enqueued::New(id)) => Accepted::New(id),
+        Ok(Enqueued::Duplicate { of, state, result }) => Accepted::Duplicate(of, state, result),
+        Ok(Enqueued::Replaced(id)) => Accepted::Replaced(id),
+        Err(error) => refused(error)?,
+    })
+}
+
+/// Why a job was not accepted.
+pub(super) fn refused(error: EnqueueError) -> Result<Accepted, String> {
+    Ok(match error {
+        EnqueueError::KeyConflict { key, owner, state } => Accepted::Conflict(key, owner, state),
+        EnqueueError::KeyConflictInCall { key, earlier } => Accepted::ConflictInCall(key, earlier),
+        EnqueueError::BadName { .. } => Accepted::BadKey,
+        EnqueueError::Withheld { refused } => Accepted::Withheld(refused),
+        error => return Err(text(error)),
+    })
 }
 
 impl Model {

@@ -67,7 +67,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, code: u8) -> Op {
         let lease = |bytes: &mut Self| usize::from(bytes.byte());
-        match code % 86 {
+        match code % 88 {
             0..=11 => Op::Enqueue(self.item()),
             14 | 15 => {
                 let count = 1 + self.below(5);
@@ -101,14 +101,7 @@ impl Bytes<'_> {
             46 => Op::Churn { queue: self.below(QUEUES.len()), times: 1 + self.byte() % 40 },
             47 | 48 => Op::Cancel { job: lease(self) },
             49 => Op::Discard { job: lease(self) },
-            50 | 84 | 85 => Op::SetQueue {
-                queue: self.below(QUEUES.len()),
-                rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
-                retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
-                halt: self.sometimes(2, |bytes| bytes.byte().is_multiple_of(2)),
-                retention: self.sometimes(2, Self::retained),
-                order: self.sometimes(2, |bytes| bytes.byte() % 3),
-            },
+            50 | 84 | 85 => self.set_queue(),
             51..=56 => Op::Advance { ms: self.ms() },
             13 | 57 => Op::JumpForward { ms: self.ms() },
             58 => Op::JumpBack { ms: self.ms() },
@@ -134,7 +127,19 @@ impl Bytes<'_> {
             78..=80 => self.step(),
             81 => Op::Export { job: lease(self) },
             82 | 83 => Op::Import { export: lease(self) },
+            86 | 87 => self.transact(),
             _ => Op::Kill,
+        }
+    }
+
+    fn set_queue(&mut self) -> Op {
+        Op::SetQueue {
+            queue: self.below(QUEUES.len()),
+            rules: self.sometimes(2, |bytes| usize::from(bytes.byte())),
+            retry_share_percent: self.sometimes(2, |bytes| bytes.byte() % 101),
+            halt: self.sometimes(2, |bytes| bytes.byte().is_multiple_of(2)),
+            retention: self.sometimes(2, Self::retained),
+            order: self.sometimes(2, |bytes| bytes.byte() % 3),
         }
     }
 
@@ -207,6 +212,12 @@ impl Bytes<'_> {
             _ => Fault::None,
         };
         Op::CompleteWith { lease, changes, follow_ups, fault }
+    }
+
+    fn transact(&mut self) -> Op {
+        let lease = self.sometimes(2, |bytes| usize::from(bytes.byte()));
+        let items = (0..self.below(3)).map(|_| self.item()).collect();
+        Op::Transact { lease, items, changes: self.changes(), gives_up: self.below(3) == 0 }
     }
 
     fn fail(&mut self) -> Op {

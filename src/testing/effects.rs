@@ -10,16 +10,16 @@ use crate::handle::effect::{EffectTable, Json};
 use crate::handle::effects::Effects;
 use crate::handle::redrive::Redrive;
 use crate::handle::step::StepInfo;
-use crate::testing::commands::Accepted;
+use crate::testing::commands::{Accepted, refused};
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{Harness, text};
 use crate::testing::life::{Ending, Life};
 use crate::testing::model::{Model, time};
 use crate::testing::op::{Change, Fault, Item};
-use crate::testing::steps::{place_in, refused};
+use crate::testing::steps::place_in;
 
-const TALLY: EffectTable<u64, [u8]> = EffectTable::new("tally");
-const NOTES: EffectTable<str, Json<u8>> = EffectTable::new("notes");
+pub(super) const TALLY: EffectTable<u64, [u8]> = EffectTable::new("tally");
+pub(super) const NOTES: EffectTable<str, Json<u8>> = EffectTable::new("notes");
 
 /// The user's tables: (table, key) -> value.
 pub(super) type EffectRows = BTreeMap<(bool, u8), u8>;
@@ -243,7 +243,8 @@ impl Model {
         Ok(())
     }
 
-    fn write_set(&mut self, changes: &[Change], follow_ups: &[Item]) {
+    pub(super) fn write_set(&mut self, changes: &[Change], follow_ups: &[Item]) {
+        self.wrote |= !changes.is_empty();
         for item in follow_ups {
             self.enqueue(item);
         }

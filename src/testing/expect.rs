@@ -109,6 +109,10 @@ impl Model {
         self.compare_outbox(jobs)?;
         self.compare_keys(jobs)?;
         let found = jobs.stats().map_err(trouble)?;
+        // How long something took is no business of the model's: the writer may be looking for more to do
+        // while the clock is set on.
+        let found =
+            Stats { longest_write_ms: 0, longest_transaction_ms: 0, longest_read_ms: 0, ..found };
         same("the counts", &found, &self.stats())?;
         same("the pauses", &jobs.pauses().map_err(trouble)?, &self.pauses())
     }

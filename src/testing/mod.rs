@@ -28,6 +28,7 @@ mod redrive;
 mod report;
 mod rules;
 mod steps;
+mod transact;
 
 pub use crash_backend::{CrashBackend, CrashDisk, Survival};
 #[doc(hidden)]

@@ -159,6 +159,13 @@ impl Model {
         answer
     }
 
+    /// A commit in which time does nothing.
+    pub(super) fn transaction<T>(&mut self, command: impl FnOnce(&mut Self) -> T) -> T {
+        let answer = command(self);
+        self.commit();
+        answer
+    }
+
     fn look(&mut self) {
         let elapsed = self.mono - self.seen_mono;
         let ahead = self.wall.saturating_sub(self.seen_wall);

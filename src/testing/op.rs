@@ -60,6 +60,13 @@ pub enum Op {
         changes: Vec<Change>,
         follow_ups: Vec<Item>,
     },
+    /// A transaction, which is taken back if `gives_up`, or if the lease it is to complete has ended.
+    Transact {
+        lease: Option<usize>,
+        items: Vec<Item>,
+        changes: Vec<Change>,
+        gives_up: bool,
+    },
     Fail {
         lease: usize,
         class: FailureClass,

@@ -7,12 +7,12 @@ use crate::domain::id::JobId;
 use crate::domain::job::JobState;
 use crate::domain::order::OnDead;
 use crate::domain::time::whole_ms;
-use crate::error::{CancelError, EnqueueError, SettleError};
+use crate::error::{CancelError, SettleError};
 use crate::handle::claim::ClaimRequest;
 use crate::handle::lease::Lease;
 use crate::handle::new_job::NewJob;
 use crate::handle::queue::QueuePolicy;
-use crate::testing::commands::Accepted;
+use crate::testing::commands::{Accepted, accepted};
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{Harness, VERSION, text};
 use crate::testing::life::{Ending, Trouble};
@@ -20,7 +20,7 @@ use crate::testing::model::Model;
 use crate::testing::op::{Item, KINDS, OUTBOX, Op, QUEUES, Retained};
 use crate::testing::outbox::DESTINATION;
 use crate::testing::rules::RULES;
-use crate::writer::command::{BatchRule, Cancelled, Enqueued};
+use crate::writer::command::{BatchRule, Cancelled};
 
 impl Harness {
     pub(super) fn step(&mut self, op: &Op) -> Verdict {
@@ -42,6 +42,9 @@ impl Harness {
             }
             Op::Step { lease, name, changes, follow_ups } => {
                 self.step_once(*lease, *name, changes, follow_ups)
+            }
+            Op::Transact { lease, items, changes, gives_up } => {
+                self.transact(*lease, items, changes, *gives_up)
             }
             Op::Fail { lease, class, retry_after_ms, text } => {
                 self.fail(*lease, *class, *retry_after_ms, *text)
@@ -385,24 +388,4 @@ impl Harness {
 
 pub(super) fn place_in(held: &[Lease], choice: usize) -> Option<usize> {
     choice.checked_rem(held.len())
-}
-
-fn accepted(answer: Result<Enqueued, EnqueueError>) -> Result<Accepted, String> {
-    Ok(match answer {
-        Ok(Enqueued::New(id)) => Accepted::New(id),
-        Ok(Enqueued::Duplicate { of, state, result }) => Accepted::Duplicate(of, state, result),
-        Ok(Enqueued::Replaced(id)) => Accepted::Replaced(id),
-        Err(error) => refused(error)?,
-    })
-}
-
-/// Why a job was not accepted.
-pub(super) fn refused(error: EnqueueError) -> Result<Accepted, String> {
-    Ok(match error {
-        EnqueueError::KeyConflict { key, owner, state } => Accepted::Conflict(key, owner, state),
-        EnqueueError::KeyConflictInCall { key, earlier } => Accepted::ConflictInCall(key, earlier),
-        EnqueueError::BadName { .. } => Accepted::BadKey,
-        EnqueueError::Withheld { refused } => Accepted::Withheld(refused),
-        error => return Err(text(error)),
-    })
 }

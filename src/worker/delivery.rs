@@ -49,6 +49,13 @@ pub enum StopReason {
     CancelRequested,
 }
 
+/// For what is done with a lease in a transaction: [`Tx::complete`](crate::Tx::complete).
+impl AsRef<Lease> for Delivery {
+    fn as_ref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
 impl Delivery {
     /// The job.
     #[must_use]

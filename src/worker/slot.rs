@@ -117,6 +117,12 @@ impl Shared {
             (delivery, how(asks))
         };
         let Delivery { lease, .. } = delivery;
+        if lease.is_settled() {
+            // The handler has settled it in a transaction; nothing that it says now changes that.
+            self.heart.remove(token);
+            self.tally.completed.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         let mut counter = match (&how, reconciles) {
             (How::Complete { .. } | How::DidNotHappen, true) => Some(&self.tally.reconciled),
             (How::Fail(_), true) => Some(&self.tally.still_unknown),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::domain::counter::{Flow, Gauge};
 use crate::domain::effort::effort;
 use crate::domain::event::Event;
-use crate::domain::id::{Class, JobId};
+use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{Job, State};
 use crate::domain::key::holds_key;
 use crate::domain::order::holds;
@@ -37,6 +37,8 @@ pub(super) struct Batch<'b, 't> {
     pub(super) answers: &'b mut Vec<Answer>,
     /// Jobs that finished in this batch, by when they may be forgotten.
     tombstones: BTreeMap<Timestamp, Vec<JobId>>,
+    /// Leases that are over once it is certain that the batch will be committed; `None` ends them at once.
+    lease_ends: Option<Vec<Token>>,
 }
 
 impl<'b, 't> Batch<'b, 't> {
@@ -47,7 +49,24 @@ impl<'b, 't> Batch<'b, 't> {
         answers: &'b mut Vec<Answer>,
     ) -> Self {
         core.books.open_minute(time.now.minute());
-        Self { core, rows, time, answers, tombstones: BTreeMap::new() }
+        Self { core, rows, time, answers, tombstones: BTreeMap::new(), lease_ends: None }
+    }
+
+    /// Keeps the leases that are settled until [`Self::end_leases`]: the batch may be taken back.
+    pub(super) fn deferring_lease_ends(self) -> Self {
+        Self { lease_ends: Some(Vec::new()), ..self }
+    }
+
+    /// The batch will not be taken back: the leases settled so far are over, later ones end at once.
+    pub(super) fn end_leases(&mut self) {
+        for token in self.lease_ends.take().into_iter().flatten() {
+            self.core.leases.end(token);
+        }
+    }
+
+    /// Whether something was decided that the file does not say.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.rows.writes() > 0 || self.core.books.is_dirty()
     }
 
     /// Answers after the commit: with what `answer` says, or with the cause of its failure.
@@ -242,11 +261,14 @@ impl<'b, 't> Batch<'b, 't> {
     }
 
     /// A lease that is over can no longer be extended.
-    fn settle_lease(&self, before: &Job, after: &Job) {
+    fn settle_lease(&mut self, before: &Job, after: &Job) {
         if let Some(token) = before.token()
             && after.token() != Some(token)
         {
-            self.core.leases.end(token);
+            match &mut self.lease_ends {
+                Some(ends) => ends.push(token),
+                None => self.core.leases.end(token),
+            }
         }
     }
 

@@ -1,15 +1,16 @@
 //! What can be asked of the writer. A command carries its own typed reply.
 
+mod import;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::domain::arrival::Start;
 use crate::domain::blob::Blob;
 use crate::domain::effect::Change;
-use crate::domain::event::Work;
+use crate::domain::event::{Event, Work};
 use crate::domain::failure::Failure;
 use crate::domain::filter::Filter;
-use crate::domain::history::{Death, HistoryEntry};
 use crate::domain::id::{Class, CohortId, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::key::{KeyClaim, OnDuplicate, RequestHash};
@@ -25,8 +26,10 @@ use crate::error::{
     AmendError, CancelError, ClaimError, CohortError, EnqueueError, PauseError, QueueError,
     RedriveError, SettleError, StorageError,
 };
+pub(crate) use crate::writer::command::import::{Import, Imported};
 use crate::writer::reply::Reply;
 use crate::writer::seen::ClaimFacts;
+use crate::writer::transact::Loan;
 
 pub(crate) enum Command {
     Enqueue(Enqueue),
@@ -79,6 +82,10 @@ pub(crate) enum Command {
     Sweep {
         reply: Reply<Result<SweepReport, StorageError>>,
     },
+    /// Lends the writer's state for a transaction on the caller's thread.
+    Transact {
+        reply: Reply<Loan>,
+    },
     /// A waiting claim may have been told to stop.
     Look,
     Close {
@@ -87,6 +94,19 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it asks for the writer's state.
+    pub(crate) const fn is_transaction(&self) -> bool {
+        matches!(self, Self::Transact { .. })
+    }
+
+    /// The lease that it gives back, if it does that.
+    pub(crate) fn gives_back(&self) -> Option<Token> {
+        match self {
+            Self::Settle(settle) if matches!(settle.how, How::Release(_)) => Some(settle.token),
+            _ => None,
+        }
+    }
+
     /// How much it weighs in the mailbox.
     pub(crate) fn payload_bytes(&self) -> usize {
         match self {
@@ -110,6 +130,7 @@ impl Command {
             | Self::Resume { .. }
             | Self::Facts { .. }
             | Self::Sweep { .. }
+            | Self::Transact { .. }
             | Self::Look
             | Self::Close { .. } => 0,
         }
@@ -300,6 +321,22 @@ pub(crate) struct Marking {
     pub(crate) effects: WriteSet,
 }
 
+impl How {
+    /// What it is to the job, and what is written along.
+    pub(crate) fn event(self, token: Token, now: Timestamp) -> (Event, WriteSet) {
+        let event = match self {
+            Self::Complete { result, effects } => {
+                return (Event::Complete { token, result }, effects);
+            }
+            Self::Fail(failure) => Event::Fail { token, failure },
+            Self::DidNotHappen => Event::DidNotHappen { token },
+            Self::Snooze(start) => Event::Snooze { token, until: start.from(now) },
+            Self::Release(work) => Event::Release { token, work },
+        };
+        (event, WriteSet::default())
+    }
+}
+
 /// What a cancel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -338,40 +375,6 @@ pub(crate) struct DiscardSlice {
     pub(crate) not_dead: u64,
     pub(crate) unreadable: u64,
     pub(crate) next: Option<Resume>,
-}
-
-/// An exported dead job, checked.
-pub(crate) struct Import {
-    /// Its id in the export.
-    pub(crate) id: JobId,
-    /// What it is known by again.
-    pub(crate) marker: [u8; 16],
-    pub(crate) queue: String,
-    pub(crate) kind: String,
-    pub(crate) key: Option<KeyClaim>,
-    pub(crate) priority: u8,
-    pub(crate) enqueued_at: Timestamp,
-    pub(crate) deliveries: u32,
-    pub(crate) redrives: u32,
-    pub(crate) first_failed_at: Option<Timestamp>,
-    pub(crate) unknown: Option<UnknownOutcome>,
-    pub(crate) death: Death,
-    pub(crate) payload: Blob,
-    pub(crate) original: Option<Blob>,
-    pub(crate) policy: JobPolicy,
-    pub(crate) history: Vec<HistoryEntry>,
-    /// It is a message, with these headers.
-    pub(crate) headers: Option<Headers>,
-}
-
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Imported {
-    New(JobId),
-    AlreadyHere(JobId),
-    KeyTaken(JobId),
-    TooMany(&'static str),
-    Unreadable,
 }
 
 /// A new payload for a dead job.

@@ -89,6 +89,41 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Stands in for the state while that is lent: knows nothing, and is asked for nothing but whom to tell.
+    pub(super) fn stand_in(&self) -> Self {
+        Self {
+            meta: Meta::fresh(),
+            registry: Registry::default(),
+            books: Books::default(),
+            pauses: Pauses::default(),
+            leases: Arc::clone(&self.leases),
+            granted: Vec::new(),
+            suspects: 0,
+            waiting: VecDeque::new(),
+            next_due: None,
+            next_tombstone: None,
+            opened_at: self.opened_at,
+            cohorts: Cohorts::default(),
+            retention: Retention::default(),
+            window_minutes: self.window_minutes,
+            board: Arc::clone(&self.board),
+            told: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// Takes over what the file says, and forgets what was decided beyond that. What is not in the file
+    /// has no part in what was decided: leases, who waits, who has claimed, who is told.
+    pub(super) fn reload(&mut self, from_file: Self) {
+        let before = std::mem::replace(self, from_file);
+        let Self { leases, waiting, opened_at, board, seen, retention, .. } = before;
+        (self.leases, self.waiting, self.opened_at) = (leases, waiting, opened_at);
+        (self.board, self.seen) = (board, seen);
+        self.retention.go_on_from(retention);
+    }
+}
+
 /// The due time of the earliest delayed job.
 pub(super) fn first_due(rows: &impl Rows) -> Result<Option<Timestamp>, StorageError> {
     let first = rows.first(TableId::Delayed, &[], &[u8::MAX; 17])?;

@@ -12,10 +12,12 @@ mod effect;
 mod enqueue;
 pub(crate) mod events;
 mod follow;
+mod front;
 mod heads;
 mod import;
 mod key;
 pub(crate) mod leases;
+mod lent;
 mod mailbox;
 mod mark;
 mod order;
@@ -29,26 +31,26 @@ mod settle;
 mod sweep;
 mod tell;
 mod timeline;
+pub(crate) mod transact;
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 
 use crate::clock::Clock;
 use crate::domain::id::Instance;
 use crate::domain::schedule::mix;
-use crate::domain::time::Timestamp;
 use crate::error::StorageError;
-use crate::store::database::{End, Store, Sync, caught};
+use crate::store::database::{End, Store, Sync};
 use crate::writer::batch::{Answer, Batch};
 use crate::writer::command::{Command, SweepReport};
 use crate::writer::core::Core;
-use crate::writer::events::Board;
-use crate::writer::leases::Leases;
+pub(crate) use crate::writer::front::Writer;
 use crate::writer::mailbox::Mailbox;
-use crate::writer::reply::{Pending, Reply, reply};
+use crate::writer::reply::Reply;
 use crate::writer::timeline::{Reading, Timeline};
+use crate::writer::transact::Loan;
 
 /// The writer looks at the wall clock at least this often while something depends on time, so that
 /// a clock that jumped, or a machine that slept, is noticed.
@@ -69,105 +71,6 @@ pub enum Durability {
     },
 }
 
-/// The handle's side of the writer.
-pub(crate) struct Writer {
-    mailbox: Arc<Mailbox>,
-    pub(crate) leases: Arc<Leases>,
-    poison: Arc<OnceLock<StorageError>>,
-    longest_write_ms: Arc<AtomicU64>,
-    pub(crate) board: Arc<Board>,
-    /// How far the timeline is ahead of the monotonic clock: it only grows.
-    ahead_ms: Arc<AtomicU64>,
-    thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Writer {
-    /// Recovers what an earlier process left behind, then starts the thread.
-    pub(crate) fn start(
-        store: Arc<Store>,
-        clock: Arc<dyn Clock>,
-        durability: Durability,
-        window_minutes: u64,
-    ) -> Result<(Self, SweepReport), StorageError> {
-        let core = store.read(|rows| Core::load(rows, window_minutes))?;
-        let leases = Arc::clone(&core.leases);
-        let board = Arc::clone(&core.board);
-        let mailbox = Arc::new(Mailbox::new());
-        let poison = Arc::new(OnceLock::new());
-        let longest_write_ms = Arc::new(AtomicU64::new(0));
-        let ahead_ms = Arc::new(AtomicU64::new(0));
-        let timeline = Timeline::new(&*clock, core.meta.latest, core.meta.wall);
-        let mut desk = Desk {
-            store,
-            timeline,
-            clock,
-            core,
-            durability,
-            unflushed_since_ms: None,
-            mailbox: Arc::clone(&mailbox),
-            poison: Arc::clone(&poison),
-            longest_write_ms: Arc::clone(&longest_write_ms),
-            ahead_ms: Arc::clone(&ahead_ms),
-        };
-        // On the caller's thread still, where no panic of the storage engine may end up.
-        let report = caught(|| desk.recover())?;
-        board.recovered(desk.core.opened_at, report);
-        let thread = std::thread::Builder::new()
-            .name("redrive-writer".into())
-            .spawn(move || desk.run())
-            .map_err(|error| StorageError::io(format!("no thread for the writer: {error}")))?;
-        let thread = parking_lot::Mutex::new(Some(thread));
-        Ok((Self { mailbox, leases, poison, longest_write_ms, board, ahead_ms, thread }, report))
-    }
-
-    /// Hands over a command built around its reply; the answer comes after its commit.
-    pub(crate) fn ask<T>(
-        &self,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> Result<Pending<T>, StorageError> {
-        let (reply, pending) = reply();
-        self.mailbox.send(command(reply))?;
-        Ok(pending)
-    }
-
-    /// Hands over a command whose answer nobody waits for.
-    pub(crate) fn tell(&self, command: Command) -> Result<(), StorageError> {
-        self.mailbox.send(command)
-    }
-
-    /// Waits for an answer; if there will never be one, says why.
-    pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StorageError> {
-        pending.wait().ok_or_else(|| self.mailbox.cause())
-    }
-
-    /// The store's own time, as the writer would have it at this moment.
-    pub(crate) fn now(&self, clock: &dyn Clock) -> Timestamp {
-        let ahead_ms = self.ahead_ms.load(Ordering::Acquire);
-        clock.wall().max(Timestamp::from_millis(clock.monotonic_ms()).plus_ms(ahead_ms))
-    }
-
-    /// The longest write transaction so far, from its start to the end of its commit.
-    pub(crate) fn longest_write_ms(&self) -> u64 {
-        self.longest_write_ms.load(Ordering::Relaxed)
-    }
-
-    /// The first error that stopped the writer, if one did.
-    pub(crate) fn poisoned(&self) -> Option<StorageError> {
-        self.poison.get().cloned()
-    }
-
-    /// Finishes what has arrived, answers everybody, ends the thread.
-    pub(crate) fn close(&self) {
-        if let Ok(pending) = self.ask(|reply| Command::Close { reply }) {
-            pending.wait();
-        }
-        if let Some(thread) = self.thread.lock().take() {
-            // The thread catches its panics; there is nothing more to learn from the join.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// The writer thread's own side.
 struct Desk {
     store: Arc<Store>,
@@ -180,7 +83,16 @@ struct Desk {
     mailbox: Arc<Mailbox>,
     poison: Arc<OnceLock<StorageError>>,
     longest_write_ms: Arc<AtomicU64>,
+    longest_transaction_ms: Arc<AtomicU64>,
     ahead_ms: Arc<AtomicU64>,
+}
+
+/// A write transaction that went well.
+struct Ended {
+    end: End,
+    sync: Sync,
+    /// When it was begun.
+    time: Reading,
 }
 
 /// What one round over the commands asked for beside their answers.
@@ -218,15 +130,26 @@ impl Desk {
     /// Until closed; an error is the one that poisons.
     fn serve(&mut self) -> Result<Reply<()>, StorageError> {
         let mut more = self.core.cohorts.has_news() || self.core.retention.has_news();
+        let mut arrived = VecDeque::new();
         loop {
-            if !more {
+            if !more && arrived.is_empty() {
                 self.rest();
             }
-            let round = self.round(self.mailbox.take())?;
+            // What is bounded in the mailbox is not to pile up behind transactions.
+            if !arrived.iter().any(Command::is_transaction) {
+                arrived.extend(self.mailbox.take());
+            }
+            let (commands, borrower) = until_transaction(&mut arrived);
+            let round = self.round(commands)?;
             more = round.more;
             if let Some(close) = round.close {
                 self.flush()?;
                 return Ok(close);
+            }
+            if let Some(borrower) = borrower {
+                self.lend(borrower)?;
+                // Time has passed, and what is due is not to wait for the next command.
+                more = true;
             }
         }
     }
@@ -285,32 +208,51 @@ impl Desk {
             };
             Ok(end)
         });
-        let answered_ms = self.clock.monotonic_ms();
-        let took_ms = answered_ms.saturating_sub(time.monotonic_ms);
+        let took_ms = self.clock.monotonic_ms().saturating_sub(time.monotonic_ms);
         self.longest_write_ms.fetch_max(took_ms, Ordering::Relaxed);
         // Results that came in are looked at before anything else is released.
         round.more |= self.core.cohorts.has_news() || self.core.retention.has_news();
-        if let Err(cause) = written {
-            let cause = cause.into_poison();
-            // The latch comes first: nobody who was told may find the store still open.
-            let _ = self.poison.set(cause.clone());
-            drop(self.mailbox.close(cause.clone()));
-            for answer in answers {
-                answer(Some(&cause));
+        let ended = written.map(|()| Ended { end, sync, time });
+        self.see_to(ended, answers)?;
+        Ok(round)
+    }
+
+    /// What follows from the end of a write transaction: answers, and leases that begin.
+    fn see_to(
+        &mut self,
+        ended: Result<Ended, StorageError>,
+        answers: Vec<Answer>,
+    ) -> Result<(), StorageError> {
+        let Ended { end, sync, time } = match ended {
+            Ok(ended) => ended,
+            Err(cause) => {
+                let cause = self.poisoned_by(cause);
+                for answer in answers {
+                    answer(Some(&cause));
+                }
+                return Err(cause);
             }
-            return Err(cause);
-        }
+        };
+        let told = std::mem::take(&mut self.core.told);
         if end == End::Commit {
             self.committed(sync, time.monotonic_ms);
+            // Before the answers: who has one finds its event told.
+            self.core.board.tell(time.now, told);
         }
-        // Before the answers: who has one finds its event told.
-        self.core.board.tell(time.now, std::mem::take(&mut self.core.told));
         let granted = std::mem::take(&mut self.core.granted);
-        self.core.leases.start(&granted, answered_ms);
+        self.core.leases.start(&granted, self.clock.monotonic_ms());
         for answer in answers {
             answer(None);
         }
-        Ok(round)
+        Ok(())
+    }
+
+    /// Latches `cause`. The latch comes first: nobody who is told may find the store still open.
+    fn poisoned_by(&self, cause: StorageError) -> StorageError {
+        let cause = cause.into_poison();
+        let _ = self.poison.set(cause.clone());
+        drop(self.mailbox.close(cause.clone()));
+        cause
     }
 
     fn look(&mut self) -> Reading {
@@ -377,6 +319,18 @@ impl Desk {
     }
 }
 
+/// The commands before the first transaction, and who wants that.
+fn until_transaction(arrived: &mut VecDeque<Command>) -> (Vec<Command>, Option<Reply<Loan>>) {
+    let mut before = Vec::new();
+    while let Some(command) = arrived.pop_front() {
+        match command {
+            Command::Transact { reply } => return (before, Some(reply)),
+            command => before.push(command),
+        }
+    }
+    (before, None)
+}
+
 /// Runs one command.
 fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result<(), StorageError> {
     match command {
@@ -429,7 +383,8 @@ fn run(batch: &mut Batch<'_, '_>, command: Command, round: &mut Round) -> Result
             let report = round.swept;
             batch.answer_with(reply, Ok::<_, StorageError>(report));
         }
-        Command::Look => {}
+        // Those are taken out of the line before.
+        Command::Transact { .. } | Command::Look => {}
         Command::Close { reply } => round.close = Some(reply),
     }
     Ok(())

@@ -16,6 +16,7 @@ use crate::writer::command::Stopping;
 use crate::writer::events::EventKind;
 
 /// What is stopped, as the table says.
+#[derive(Default)]
 pub(super) struct Pauses {
     stops: BTreeMap<Stopped, Stop>,
     /// When the first hold ends.

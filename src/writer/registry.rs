@@ -11,6 +11,7 @@ use crate::error::StorageError;
 use crate::store::names::{self, Names};
 use crate::store::rows::{Rows, WriteRows};
 
+#[derive(Default)]
 pub(super) struct Registry {
     queues: Vec<(Queue, Arc<str>)>,
     queue_ids: HashMap<Arc<str>, QueueId>,

@@ -33,6 +33,11 @@ impl Retention {
         Self { check: registry.retained().collect(), ..Self::default() }
     }
 
+    /// Goes on with the records of an earlier state, which are committed whatever became of that.
+    pub(super) fn go_on_from(&mut self, earlier: Self) {
+        self.records = earlier.records;
+    }
+
     pub(super) fn has_news(&self) -> bool {
         !self.check.is_empty()
     }

@@ -16,7 +16,6 @@ impl Batch<'_, '_> {
     /// Settles the lease, and serves the claim that came with it in the same commit.
     pub(super) fn settle(&mut self, settle: Settle) -> Result<(), StorageError> {
         let Settle { token, class, how, reply, then } = settle;
-        let now = self.time.now;
         let asks_hold = match &how {
             How::Fail(failure) if failure.holds().is_some() => Some(failure.clone()),
             How::Complete { .. }
@@ -25,15 +24,7 @@ impl Batch<'_, '_> {
             | How::Snooze(_)
             | How::Release(_) => None,
         };
-        let (event, effects) = match how {
-            How::Complete { result, effects } => (Event::Complete { token, result }, effects),
-            How::Fail(failure) => (Event::Fail { token, failure }, WriteSet::default()),
-            How::DidNotHappen => (Event::DidNotHappen { token }, WriteSet::default()),
-            How::Snooze(start) => {
-                (Event::Snooze { token, until: start.from(now) }, WriteSet::default())
-            }
-            How::Release(work) => (Event::Release { token, work }, WriteSet::default()),
-        };
+        let (event, effects) = how.event(token, self.time.now);
         let outcome = self.settled(token, event, effects)?;
         if matches!(outcome, Err(SettleError::StaleLease { .. })) {
             self.core.books.count(class, Flow::Stale);
@@ -45,7 +36,7 @@ impl Batch<'_, '_> {
         then.map_or(Ok(()), |claim| self.claim_in_turn(claim))
     }
 
-    fn settled(
+    pub(super) fn settled(
         &mut self,
         token: Token,
         event: Event,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redrive::testing::{CrashDisk, FaultBackend, FaultSwitch, Survival, Times};
 use redrive::{
-    BatchRule, ClaimError, ClaimRequest, EnqueueError, Enqueued, JobId, NewJob, Options, Redrive,
-    SettleError, StorageError,
+    BatchRule, ClaimError, ClaimRequest, Completion, EffectTable, EnqueueError, Enqueued, JobId,
+    NewJob, Options, Redrive, SettleError, StorageError, TransactError,
 };
 
 use crate::support::check;
@@ -22,6 +22,9 @@ fn open(disk: &CrashDisk) -> (Redrive, FaultSwitch) {
     let options = Options::new().cache_bytes(1024 * 1024);
     (options.open_backend(backend).unwrap(), switch)
 }
+
+/// A row for every job that is done (P6).
+const COUNT: EffectTable<JobId, u64> = EffectTable::new("count");
 
 /// What was acknowledged in a life of a few jobs that a fault may end at any point.
 #[derive(Default)]
@@ -46,9 +49,21 @@ fn live(jobs: &Redrive, acked: &mut Acked) -> Result<(), StorageError> {
             ClaimError::Storage(error) => error,
             other => panic!("{other}"),
         })?;
-        for lease in claimed {
+        for (place, lease) in claimed.into_iter().enumerate() {
             let id = lease.id();
-            match lease.complete() {
+            let done = match place {
+                0 => lease.complete_with(Completion::new().put(COUNT, &id, &round)),
+                _ => jobs
+                    .transact(|tx| {
+                        tx.put(COUNT, &id, &round)?;
+                        tx.complete(&lease, Completion::new())
+                    })
+                    .map_err(|error| match error {
+                        TransactError::Storage(error) => SettleError::Storage(error),
+                        other => panic!("{other}"),
+                    }),
+            };
+            match done {
                 Ok(()) => acked.done.push(id),
                 Err(SettleError::Storage(error)) => return Err(error),
                 Err(other) => panic!("{other}"),
@@ -70,6 +85,8 @@ fn check_after(disk: &CrashDisk, acked: &Acked, what: &str) {
             let done = found.unwrap().finished_at.is_some();
             // A completion that was not acknowledged may have happened.
             assert!(done || !acked.done.contains(id), "{what}, {survival:?}: job {id} is undone");
+            let counted = jobs.read(|r| r.get(COUNT, id)).unwrap().is_some();
+            assert_eq!(counted, done, "{what}, {survival:?}: job {id} and its effect differ");
         }
         // One more call was in flight at most.
         let enqueued = jobs.stats().unwrap().total.flow("enqueued");

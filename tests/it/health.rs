@@ -163,3 +163,17 @@ fn unsent_messages_are_told_and_judged_by_destination() {
     bench.jobs.pause(Scope::destination("email"), Pause::new("the server moves")).unwrap();
     assert_eq!(found(), [(audit, 300_000, Level::Ok), (email, 900_000, Level::Ok)]);
 }
+
+/// Everybody waits for a transaction of the app's as they wait for a write of the store's own.
+#[test]
+fn a_long_transaction_is_a_long_write() {
+    let bench = Bench::new();
+    let held = bench.jobs.transact(|_| {
+        bench.advance(3);
+        Ok(())
+    });
+    held.unwrap();
+    let longest = check(&bench, "longest_write");
+    assert_eq!((longest.measured, longest.level), (3_000, Level::Warning), "{longest:?}");
+    assert!(longest.subject.is_some_and(|subject| subject.contains("transaction")));
+}

@@ -9,10 +9,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use redrive::{
-    Cancelled, ClaimRequest, Failure, JobPolicy, JobState, Lane, NewJob, Redrive, Schedule,
+    Cancelled, ClaimRequest, Completion, EffectTable, Failure, JobPolicy, JobState, Lane, NewJob,
+    Redrive, Schedule,
 };
 
 use crate::support::{Random, check, child, child_argument, number, seed};
+
+/// One row for every step and every completion.
+const EFFECTS: EffectTable<str, u64> = EffectTable::new("effects");
 
 /// What the lines of the child have told so far, over all its lives.
 #[derive(Default)]
@@ -92,8 +96,26 @@ fn consume(jobs: &Redrive, seed: u64) {
                     }
                 }
                 2 => drop(lease.release()),
-                _ => {
-                    if lease.complete_with(delivery.to_string()).is_ok() {
+                way => {
+                    // Every run of the body counts under a name of its own: two would show (P6).
+                    let run = format!("{id} step {}", random.next());
+                    let stepped = lease.step("step", |fx| {
+                        fx.put(EFFECTS, &run, &1);
+                        Ok(run.clone())
+                    });
+                    let done = format!("{id} done {delivery}");
+                    let completion = Completion::new().result(stepped.expect("commits"));
+                    let completed = if way < 5 {
+                        let completion = completion.put(EFFECTS, &done, &1);
+                        lease.complete_with(completion).is_ok()
+                    } else {
+                        jobs.transact(|tx| {
+                            tx.put(EFFECTS, &done, &1)?;
+                            tx.complete(&lease, completion)
+                        })
+                        .is_ok()
+                    };
+                    if completed {
                         say(&format!("done {id}"));
                     }
                 }
@@ -129,10 +151,19 @@ impl Told {
     fn check(&self, jobs: &Redrive, round: u64) {
         check(jobs);
         let mut leases = 0;
+        let rows = jobs.read(|r| r.range(EFFECTS, .., 100_000)).expect("reads");
+        let mut effects: BTreeMap<String, usize> = BTreeMap::new();
+        for (name, _) in rows {
+            let job_and_kind = name.rsplit_once(' ').expect("three words").0;
+            *effects.entry(job_and_kind.to_owned()).or_default() += 1;
+        }
         for &id in &self.enqueued {
             let info = jobs.job(redrive::JobId::new(id)).expect("reads");
             let info = info.unwrap_or_else(|| panic!("round {round}: job {id} is lost"));
             leases += u64::from(info.state == JobState::Leased);
+            let count = |kind: &str| effects.get(&format!("{id} {kind}")).copied().unwrap_or(0);
+            let done = usize::from(info.state == JobState::Done);
+            assert_eq!((count("step"), count("done")), (info.steps.len(), done), "{info:?}");
             let delivered = self.deliveries.get(&id).and_then(BTreeSet::last).copied().unwrap_or(0);
             assert!(info.deliveries >= delivered, "round {round}: {info:?} after {delivered}");
             for (told, state) in [

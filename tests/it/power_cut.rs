@@ -4,6 +4,7 @@
 //! The main test tries every cut. The others take every few, from a place that differs from run to
 //! run (`REDRIVE_POWER_CUT_SEED`); with `REDRIVE_POWER_CUT=full` they try every cut too.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redrive::testing::{
@@ -19,10 +20,30 @@ const FLUSH_EVERY_MS: u64 = 1_000;
 /// About a hundred steps, always the same ones: the first sequence of chance in which everything happens
 /// that a cut could come between, then a cohort, then outcomes that nobody knows.
 fn script() -> Vec<Op> {
-    let mut ops = (0..).map(steps).find(|ops| is_telling(ops)).expect("there is one");
-    ops.extend(cohort());
-    ops.extend(doubt());
-    ops
+    static SCRIPT: OnceLock<Vec<Op>> = OnceLock::new();
+    let whole = |mut ops: Vec<Op>| {
+        ops.extend(cohort());
+        ops.extend(doubt());
+        ops
+    };
+    let first = || {
+        let mut telling = (0..).map(steps).filter(|ops| is_telling(ops)).map(whole);
+        telling.find(|ops| sends_back(&recorded(CrashDisk::new(), Durability::Immediate, ops)))
+    };
+    SCRIPT.get_or_init(|| first().expect("there is one")).clone()
+}
+
+fn recorded(disk: CrashDisk, durability: Durability, ops: &[Op]) -> Harness {
+    let mut harness = Harness::recorded(disk, durability).expect("opens");
+    for op in ops {
+        harness.run(op).expect("agrees with the model");
+    }
+    harness
+}
+
+/// Whether the cohort went its way: what chance has left in line can come between.
+fn sends_back(harness: &Harness) -> bool {
+    harness.jobs().stats().expect("reads").total.flow("redriven") > 2
 }
 
 /// Steps that make the same commits in every run: a killed process goes on with a copy of the disk,
@@ -52,8 +73,10 @@ fn is_telling(ops: &[Op]) -> bool {
     let holds = |op: &Op| matches!(op, Op::Throttle { .. });
     let emitted = |op: &Op| matches!(op, Op::Enqueue(Item { queue: 2, bad: false, .. }));
     let relayed = |op: &Op| matches!(op, Op::Claim { queue: 2, kinds: 0, .. });
+    let transactions = |op: &Op| matches!(op, Op::Transact { gives_up: false, .. });
     count(effects) > 1
         && count(marked) > 1
+        && count(transactions) > 1
         && count(ordered) > 3
         && count(batches) > 2
         && count(pauses) > 0
@@ -140,11 +163,8 @@ struct Recording {
 impl Recording {
     fn new(durability: Durability) -> Self {
         let disk = CrashDisk::new().recording();
-        let mut harness = Harness::recorded(disk.clone(), durability).expect("opens");
-        for op in script() {
-            harness.run(&op).expect("agrees with the model");
-        }
-        assert!(harness.jobs().stats().expect("reads").total.flow("redriven") > 2);
+        let mut harness = recorded(disk.clone(), durability, &script());
+        assert!(sends_back(&harness));
         let acks = harness.acks().to_vec();
         harness.close().expect("closes");
         Self { disk, acks }

@@ -93,7 +93,9 @@ fn every_write_passes_the_one_narrow_place() {
     let mut problems = Vec::new();
     for source in sources("src") {
         for call in [".insert(key, value)", ".remove(key)", "open_table("] {
-            if source.code().contains(call) && source.name != "src/store/rows.rs" {
+            let mut code =
+                source.code().lines().filter(|line| !line.trim_start().starts_with("//"));
+            if code.any(|line| line.contains(call)) && source.name != "src/store/rows.rs" {
                 problems.push(format!("{} has {call}", source.name));
             }
         }
