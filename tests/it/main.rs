@@ -25,6 +25,7 @@ mod kill;
 mod ledger;
 mod list;
 mod model;
+mod once;
 mod order;
 mod outbox;
 mod pause;
