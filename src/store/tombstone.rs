@@ -8,8 +8,9 @@ use crate::format::{key, record};
 use crate::store::rows::{Rows, WriteRows};
 use crate::store::tables::TableId;
 
-/// Most jobs in one row: one clean-up step.
-pub(crate) const JOBS_MAX: usize = 500;
+/// Most jobs in one row: one clean-up step. Keys come in no order, so that each that goes costs a page of
+/// its own.
+pub(crate) const JOBS_MAX: usize = 100;
 
 pub(crate) fn put(
     rows: &mut WriteRows<'_>,

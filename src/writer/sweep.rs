@@ -19,6 +19,8 @@ use crate::writer::core::first_due;
 
 /// Most jobs that one kind of pass moves in one commit.
 pub(super) const SLICE: usize = 1_000;
+/// No more finished jobs are forgotten in one commit once it has forgotten so many.
+const FORGOTTEN_MAX: usize = 100;
 
 impl Batch<'_, '_> {
     /// One bounded pass. Returns whether there may be more to do at once.
@@ -100,12 +102,13 @@ impl Batch<'_, '_> {
         Ok(ended.len() == SLICE)
     }
 
-    /// Forgets finished jobs whose time is over.
+    /// Forgets finished jobs whose time is over. Callers wait meanwhile, so it is a smaller slice than that
+    /// of the work which they wait for.
     fn forget(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
         let now = self.time.now;
         let mut jobs = 0;
         while self.core.next_tombstone.is_some_and(|until| until <= now) {
-            if jobs >= SLICE {
+            if jobs >= FORGOTTEN_MAX {
                 return Ok(true);
             }
             if let Some((name, row)) = tombstone::first_due(&*self.rows, now)? {
