@@ -84,6 +84,12 @@ fn same_failure(lease: Lease) {
 /// is released twice, also when the process is killed and goes on half-way.
 #[test]
 fn o_13_a_redrive_that_repeats_the_incident_stops_itself() {
+    // They fail at once; or so slowly that the next batch is out before the first one's results are in.
+    o_13(51, 20);
+    o_13(4, 30);
+}
+
+fn o_13(failures_per_second: usize, touched_max: usize) {
     let mut bench = Bench::new();
     let ids = bench.deads(51);
     let plan = plan()
@@ -100,7 +106,7 @@ fn o_13_a_redrive_that_repeats_the_incident_stops_itself() {
     let cohort = bench.start(plan);
     let mut touched: Vec<JobId> = Vec::new();
     for second in 0..20 {
-        for lease in bench.claim(4) {
+        for lease in bench.claim(failures_per_second) {
             assert!(!touched.contains(&lease.id()), "released twice");
             touched.push(lease.id());
             same_failure(lease);
@@ -114,7 +120,7 @@ fn o_13_a_redrive_that_repeats_the_incident_stops_itself() {
     let info = bench.cohort(cohort);
     assert_eq!(info.state, CohortState::Aborted, "{info:?}");
     assert!(matches!(info.aborted, Some(AbortReason::DeadShare { died: 10.., .. })), "{info:?}");
-    assert!((10..=30).contains(&touched.len()), "{touched:?}");
+    assert!((10..=touched_max).contains(&touched.len()), "{touched:?}");
     assert_eq!(touched, ids[..touched.len()]);
     assert_eq!(info.counts.died_again, u64::try_from(touched.len()).unwrap());
     for &id in &ids[touched.len()..] {
