@@ -48,6 +48,7 @@ macro_rules! errors {
 }
 
 mod cohort;
+mod compact;
 mod dead;
 mod effect;
 mod pause;
@@ -57,6 +58,7 @@ mod transact;
 mod worker;
 
 pub use cohort::{CohortError, RedriveError};
+pub use compact::CompactError;
 pub use dead::{AmendError, DeadError, ExportError, ImportError};
 pub use effect::EffectError;
 pub use pause::PauseError;

@@ -41,13 +41,14 @@ pub use domain::time::Timestamp;
 pub use domain::unknown::UnknownOutcome;
 pub use domain::window::Window;
 pub use error::{
-    AmendError, BadName, CancelError, ClaimError, CohortError, DeadError, EffectError,
-    EnqueueError, ExportError, ImportError, OpenError, PauseError, QueueError, RedriveError,
-    RelayError, SettleError, StorageError, TransactError, WorkersError,
+    AmendError, BadName, CancelError, ClaimError, CohortError, CompactError, DeadError,
+    EffectError, EnqueueError, ExportError, ImportError, OpenError, PauseError, QueueError,
+    RedriveError, RelayError, SettleError, StorageError, TransactError, WorkersError,
 };
 pub use handle::arrivals::{CauseArrivals, QuarantineArrivals};
 pub use handle::claim::ClaimRequest;
 pub use handle::cohort::{CohortInfo, CohortMember, Preview};
+pub use handle::compact::Compacted;
 pub use handle::completion::Completion;
 pub use handle::dead::{Cause, Causes, DeadCursor, DeadJob, DeadPage, Discarded, Quarantine};
 pub use handle::effect::{EffectKey, EffectTable, EffectValue, Json};

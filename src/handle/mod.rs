@@ -4,6 +4,7 @@
 pub(crate) mod arrivals;
 pub(crate) mod claim;
 pub(crate) mod cohort;
+pub(crate) mod compact;
 pub(crate) mod completion;
 pub(crate) mod dead;
 pub(crate) mod effect;

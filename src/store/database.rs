@@ -195,10 +195,12 @@ impl Store {
 
     /// Closes the file; later calls get `closed`. Waits for reads in progress.
     pub(crate) fn close(&self) -> Result<(), StorageError> {
-        match self.database.write().take() {
-            Some(database) => database.close(),
-            None => Ok(()),
-        }
+        self.take().map_or(Ok(()), Held::close)
+    }
+
+    /// Waits for reads in progress.
+    pub(super) fn take(&self) -> Option<Held> {
+        self.database.write().take()
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod amendment;
 pub(crate) mod app;
 pub(crate) mod backlog;
 pub(crate) mod cohort;
+pub(crate) mod compact;
 pub(crate) mod counter;
 pub(crate) mod create;
 pub(crate) mod database;

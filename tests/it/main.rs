@@ -12,6 +12,7 @@ mod cases;
 #[cfg(unix)]
 mod cli;
 mod cohort;
+mod compact;
 mod corpus;
 mod dead;
 mod effects;

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
 use redrive::{BadName, JobId, JobPolicy, OnDuplicate, OnUnknown, Schedule};
 
 use crate::cohort::CohortCommand;
+use crate::compact::CompactArgs;
 use crate::dead::DeadCommand;
 use crate::explain::ExplainArgs;
 use crate::health::HealthArgs;
@@ -132,6 +133,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Reads everything and proves that the books balance.
     Verify(VerifyArgs),
+    /// Makes the file smaller, where space is not used.
+    Compact(CompactArgs),
 }
 
 /// Reads jobs from standard input, one per line, and adds them in batches. Each batch is on the disk

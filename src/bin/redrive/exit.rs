@@ -5,8 +5,8 @@ use std::io;
 use std::process::ExitCode;
 
 use redrive::{
-    AmendError, CohortError, DeadError, EnqueueError, ExportError, ImportError, OpenError,
-    RedriveError, StorageError, WorkersError,
+    AmendError, CohortError, CompactError, DeadError, EnqueueError, ExportError, ImportError,
+    OpenError, RedriveError, StorageError, WorkersError,
 };
 
 use crate::output;
@@ -124,6 +124,15 @@ impl From<DeadError> for Trouble {
         match error {
             DeadError::Storage(error) => error.into(),
             other => Self::new(Status::Usage, other),
+        }
+    }
+}
+
+impl From<CompactError> for Trouble {
+    fn from(error: CompactError) -> Self {
+        match error {
+            CompactError::Storage(error) => error.into(),
+            other => Self::new(Status::BadNews, other),
         }
     }
 }

@@ -6,6 +6,7 @@ mod capture;
 mod children;
 mod cohort;
 mod command;
+mod compact;
 mod confirm;
 mod control;
 mod dead;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Health(args) => health::run(&file, &args),
         Command::Explain(args) => explain::run(&file, &args),
         Command::Verify(args) => verify::run(&file, &args),
+        Command::Compact(args) => compact::run(&file, &args),
     };
     match outcome {
         Ok(status) => status.into(),

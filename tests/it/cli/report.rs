@@ -29,3 +29,13 @@ fn a_report_tells_what_happened_and_that_the_books_balance() {
     }
     program.run("report --last never").assert_refused(2, "--last");
 }
+
+#[test]
+fn compact_makes_the_file_smaller_and_loses_nothing() {
+    let program = Program::new();
+    program.enqueue("q", &"x".repeat(100).lines().collect::<String>());
+    let told = program.json("compact --json");
+    assert!(told["bytes_after"].as_u64().unwrap() <= told["bytes_before"].as_u64().unwrap());
+    assert_eq!(program.count("ready"), 1);
+    assert_eq!(program.run("verify").status, 0);
+}

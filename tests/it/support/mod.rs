@@ -38,6 +38,10 @@ impl Bench {
     /// Closes the store and opens it again, with the same clock.
     pub(crate) fn reopen(&mut self) {
         self.jobs.clone().close().unwrap();
+        self.reopen_closed();
+    }
+
+    pub(crate) fn reopen_closed(&mut self) {
         self.jobs = Options::new().clock(self.clock.clone()).open(&self.path).unwrap();
     }
 
