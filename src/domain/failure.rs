@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::limits::{CODE_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, cut};
+use crate::domain::limits::{
+    CODE_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, RETRY_AFTER_MS_MAX, cut,
+};
 use crate::domain::pause::Hold;
 use crate::domain::time::whole_ms;
 
@@ -126,11 +128,12 @@ impl Failure {
         self
     }
 
-    /// The retry waits at least this long, whatever the schedule says. Whether there is a retry is
-    /// decided by the budget alone.
+    /// The retry waits at least this long, at most 24 h, whatever the schedule says: an answer from
+    /// outside is not to park a job, and those behind it, for ever. Whether there is a retry is decided by
+    /// the budget alone. To wait for longer on purpose, snooze.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        self.retry_after_ms = Some(whole_ms(wait));
+        self.retry_after_ms = Some(whole_ms(wait).min(RETRY_AFTER_MS_MAX));
         self
     }
 

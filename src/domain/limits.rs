@@ -34,8 +34,9 @@ pub(crate) const BATCH_MAX: usize = 100_000;
 pub(crate) const EFFECT_TABLES_MAX: usize = 1_000;
 /// Longest key in a table of the user's own, in bytes.
 pub(crate) const EFFECT_KEY_BYTES_MAX: usize = 1_024;
-/// Most bytes that one completion, step or transaction writes along (16 MiB): keys, values and the
-/// payloads of follow-up jobs. Where the store's payload limit is larger, that is the bound.
+/// Most bytes that one completion or step writes along (16 MiB): keys, values and the payloads of
+/// follow-up jobs. A transaction of the caller's has no such bound: what it writes stays in memory until
+/// it commits. Where the store's payload limit is larger, that is the bound.
 pub(crate) const WRITE_SET_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most follow-up jobs of one completion or step.
 pub(crate) const FOLLOW_UPS_MAX: usize = 10_000;
@@ -55,6 +56,8 @@ pub(crate) const LEASE_MS_MAX: u64 = 7 * 24 * 3_600_000;
 pub(crate) const PAUSES_MAX: usize = 10_000;
 /// Longest hold that a throttled failure can ask for, in milliseconds (1 h).
 pub(crate) const HOLD_MS_MAX: u64 = 3_600_000;
+/// Longest wait that a failure can ask for, in milliseconds (24 h).
+pub(crate) const RETRY_AFTER_MS_MAX: u64 = 86_400_000;
 
 /// Most jobs that one filter may name.
 pub(crate) const FILTER_IDS_MAX: usize = 10_000;

@@ -17,7 +17,8 @@ pub enum OnDead {
     /// in front of all that have not started.
     #[default]
     Skip,
-    /// Nobody behind it moves until it is redriven and done, discarded or cancelled.
+    /// Nobody behind it moves until it is redriven and done, or leaves the quarantine otherwise: discarded,
+    /// or evicted where the queue's retention says so.
     Halt,
 }
 

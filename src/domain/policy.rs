@@ -256,6 +256,7 @@ impl JobPolicy {
             &mut self.throttled_max,
             &mut self.ambiguous_max,
             &mut self.crashed_max,
+            &mut self.reconciles_max,
         ] {
             *budget = (*budget).max(1);
         }
@@ -263,6 +264,7 @@ impl JobPolicy {
         self.lease_ms = self.lease_ms.clamp(LEASE_MS_MIN, LEASE_MS_MAX);
         self.deadline_ms = self.deadline_ms.map(|ms| ms.max(1));
         self.schedule = self.schedule.checked();
+        self.reconcile_schedule = self.reconcile_schedule.checked();
         self
     }
 

@@ -199,7 +199,14 @@ impl Next<'_> {
         };
         let entry = self.ended(lease, end);
         if lease.cancel_requested {
-            return self.cancelled(vec![], Some(entry));
+            return match failure.class() {
+                FailureClass::Ambiguous | FailureClass::Crashed => {
+                    self.cancelled_in_doubt(lease, failure, vec![], entry)
+                }
+                FailureClass::Permanent | FailureClass::Transient | FailureClass::Throttled => {
+                    self.cancelled(vec![], Some(entry))
+                }
+            };
         }
         let spent = self.charge(failure.class());
         let policy = self.context.policy;
@@ -224,8 +231,7 @@ impl Next<'_> {
             return self.die(lease, failure, reason, entry);
         }
         let planned = policy.schedule.delay_ms(spent, self.context.seed);
-        let wait = planned.max(failure.retry_after_ms().unwrap_or(0));
-        let due = self.context.now.plus_ms(wait);
+        let due = self.context.now.plus_ms(planned.max(failure.retry_after_ms().unwrap_or(0)));
         self.job.state = State::Delayed(Delayed { lane: Lane::Retry, due });
         self.step(vec![retried], Some(entry))
     }
@@ -252,20 +258,24 @@ impl Next<'_> {
     /// was started may have happened.
     fn release(mut self, lease: &Lease, work: Work) -> Step {
         let entry = self.ended(lease, DeliveryEnd::Released);
+        // A reconciler only asks: stopping it makes nothing unknown that was known.
+        let may_have_happened = work == Work::Started && !lease.from.lane.is_reconcile();
+        let stopped = Failure::ambiguous("stopped").message("given back while it ran");
         if lease.cancel_requested {
-            return self.cancelled(vec![Flow::Released], Some(entry));
+            return match may_have_happened {
+                true => self.cancelled_in_doubt(lease, &stopped, vec![Flow::Released], entry),
+                false => self.cancelled(vec![Flow::Released], Some(entry)),
+            };
         }
         self.job.cycle.releases = self.job.cycle.releases.saturating_add(1);
         if self.job.cycle.releases > self.context.policy.releases_max {
             let failure = Failure::transient("release_budget");
             return self.die(lease, &failure, DeathReason::ReleaseBudget, entry);
         }
-        // A reconciler only asks: stopping it makes nothing unknown that was known.
-        if work == Work::Started && !lease.from.lane.is_reconcile() {
-            let failure = Failure::ambiguous("stopped").message("given back while it ran");
-            self.note_unknown(&failure);
+        if may_have_happened {
+            self.note_unknown(&stopped);
             if self.context.policy.on_unknown == OnUnknown::Quarantine {
-                return self.die(lease, &failure, DeathReason::UnknownRefused, entry);
+                return self.die(lease, &stopped, DeathReason::UnknownRefused, entry);
             }
         }
         let lane = lane_for(&self.job, self.context.policy, lease.from.lane);

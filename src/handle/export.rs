@@ -25,13 +25,14 @@ use crate::handle::check_text;
 use crate::handle::dead::{DeadCursor, Quarantine};
 use crate::handle::job::JobInfo;
 use crate::handle::new_job::check_names;
-use crate::store::names::{Known, Names};
-use crate::store::{alone, amendment, job as job_store};
+use crate::store::{alone, amendment, job as job_store, names};
 
 /// Jobs in one read, and in one commit.
 const PAGE: usize = 500;
 /// Longest entry of history that is taken in, as JSON: more than any that is written has.
 pub(super) const ENTRY_BYTES_MAX: usize = 32 * 1024;
+/// Deliveries are numbered, and a number never comes twice (P5): there have to be some left.
+const DELIVERIES_MAX: u32 = 1 << 31;
 /// The version of the lines.
 pub(super) const FORMAT: u32 = 1;
 
@@ -94,6 +95,12 @@ impl Record {
                     "the {what} has {found} bytes, at most {bytes_max} are allowed"
                 ));
             }
+        }
+        if self.deliveries > DELIVERIES_MAX || self.redrives > DELIVERIES_MAX {
+            return Err(format!(
+                "it has {} deliveries and {} redrives, more than {DELIVERIES_MAX} are in no export",
+                self.deliveries, self.redrives
+            ));
         }
         if let Some(unknown) = &self.outcome_unknown {
             let reference = unknown.provider_ref.as_ref().map_or(0, String::len);
@@ -189,8 +196,7 @@ impl Quarantine {
             let State::Dead(dead) = &job.state else { return Ok(None) };
             let Some(payload) = job_store::payload(rows, &job)? else { return Ok(None) };
             let original = if job.amended { amendment::read(rows, id)? } else { None };
-            let names = Known::read(rows)?;
-            let policy = names.policy(job.policy).cloned().unwrap_or_default();
+            let policy = names::policy(rows, job.policy)?.unwrap_or_default();
             let info = JobInfo::of(rows, job.clone())?;
             Ok(Some(Record {
                 redrive_dead: FORMAT,

@@ -19,6 +19,8 @@ use crate::writer::command::{Command, Import, Imported};
 
 /// Lines in one commit.
 const PAGE: usize = 500;
+/// No more lines are taken into one commit once they have so many bytes.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What an import did.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -77,15 +79,19 @@ impl Quarantine {
     ///
     /// A job keeps its id where this file has never given out so high a number, and gets a new one
     /// else, because the leases of an id must never begin again from a number that was used before; the
-    /// history tells of the old one. An ordering key is not taken along: its line has gone on. A message gets the
-    /// next sequence of its destination.
+    /// history tells of the old one. An ordering key is not taken along: its line has gone on. A message
+    /// gets the next sequence of its destination, and another [`id`](crate::Outgoing::id). The markers of
+    /// steps are not taken along either: a step runs again.
+    ///
+    /// A job without a key that was redriven and done since its export is dead again after an import:
+    /// nothing here remembers it. Retention applies to what is imported as to what dies.
     ///
     /// # Errors
     ///
     /// [`ImportError`]: `lines` failed, or the store did. What was read before is imported.
     pub fn import(&self, lines: &mut dyn BufRead) -> Result<ImportReport, ImportError> {
         let mut report = ImportReport::default();
-        let mut batch: Vec<(u64, Import)> = Vec::new();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         let bytes_max = self.line_bytes_max();
         let mut number = 0;
         loop {
@@ -96,7 +102,10 @@ impl Quarantine {
             let ended = matches!(line, Line::End);
             match line {
                 Line::Whole(text) if !text.trim_ascii().is_empty() => match self.read_line(&text) {
-                    Ok(import) => batch.push((number, import)),
+                    Ok(import) => {
+                        bytes += text.len();
+                        batch.push((number, import));
+                    }
                     Err(why) => report.refuse(number, ImportRefusal::BadLine { why }),
                 },
                 Line::TooLong => {
@@ -105,9 +114,9 @@ impl Quarantine {
                 }
                 Line::Whole(_) | Line::End => {}
             }
-            let bytes: usize = batch.iter().map(|(_, import)| import.payload.0.len()).sum();
-            if batch.len() >= PAGE || bytes > (16 << 20) || (ended && !batch.is_empty()) {
+            if batch.len() >= PAGE || bytes > BYTES_MAX || (ended && !batch.is_empty()) {
                 self.import_batch(std::mem::take(&mut batch), &mut report)?;
+                bytes = 0;
             }
             if ended {
                 return Ok(report);

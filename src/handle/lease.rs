@@ -24,7 +24,8 @@ use crate::writer::command::{Claim, Claimed, Command, How, Settle, WriteSet};
 use crate::writer::reply::reply;
 
 /// A leased job. Settle it with exactly one of [`complete`](Self::complete), [`fail`](Self::fail),
-/// [`snooze`](Self::snooze) or [`release`](Self::release); dropping it releases it.
+/// [`snooze`](Self::snooze) or [`release`](Self::release). Dropping it releases it, as not started; by a
+/// panic, as started: then its outcome is unknown (P8).
 ///
 /// The lease ends by itself when it is not extended by [`heartbeat`](Self::heartbeat) in time; the
 /// outcome is then unknown, and every later call gets [`SettleError::StaleLease`] (P5).
@@ -211,11 +212,12 @@ impl Lease {
     /// # Errors
     ///
     /// [`SettleError::StaleLease`] when the lease has ended. [`SettleError::ResultTooLarge`],
-    /// [`SettleError::Effect`] or [`SettleError::FollowUp`] when the completion was refused: the job was
-    /// given back. Nothing was written in any of these cases.
+    /// [`SettleError::Effect`] or [`SettleError::FollowUp`] when the completion was refused. Then nothing of
+    /// it was written, and the job has failed: permanently, because the next delivery would do its work
+    /// again and be refused again.
     pub fn complete_with(self, completion: impl Into<Completion>) -> Result<(), SettleError> {
-        let how = completion.into().prepare(self.jobs.payload_bytes_max())?;
-        self.settle(how).map(drop)
+        let how = completion.into().prepare(self.jobs.payload_bytes_max());
+        self.settle_prepared(how).map(drop)
     }
 
     /// The delivery failed. Returns what became of the job: delayed for another attempt, dead, or
@@ -293,13 +295,27 @@ impl Lease {
     }
 
     pub(crate) fn settle(self, how: How) -> Result<JobState, SettleError> {
-        let settled = self.jobs.settle(self.token(), self.class(), how);
-        // A completion that was refused leaves the job leased: dropped, it is given back.
-        let goes_on = settled
-            .as_ref()
-            .err()
-            .is_some_and(|error| refusal(error).is_some() || is_nested(error));
-        self.set_settled(!goes_on);
+        self.settle_prepared(Ok(how))
+    }
+
+    /// What is refused, before or by the store, is a failure of the job.
+    pub(crate) fn settle_prepared(
+        self,
+        how: Result<How, SettleError>,
+    ) -> Result<JobState, SettleError> {
+        let (token, class) = (self.token(), self.class());
+        let settled = how.and_then(|how| self.jobs.settle(token, class, how));
+        let Some(error) = settled.as_ref().err() else {
+            self.set_settled(true);
+            return settled;
+        };
+        if let Some(failure) = refusal(error) {
+            // The refusal is the news. Should this be refused as well, the lease has ended, or the store.
+            let failed = self.jobs.settle(token, class, How::Fail(failure));
+            self.set_settled(!failed.is_err_and(|error| is_nested(&error)));
+        } else {
+            self.set_settled(!is_nested(error));
+        }
         settled
     }
 
@@ -352,7 +368,10 @@ impl AsRef<Self> for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_settled() {
-            self.jobs.release(self.claimed.token, self.claimed.class, Work::Unstarted);
+            // A panic came in the middle of the work: it may have had its effect.
+            let panics = std::thread::panicking();
+            let work = if panics { Work::Started } else { Work::Unstarted };
+            self.jobs.release(self.claimed.token, self.claimed.class, work);
         }
     }
 }

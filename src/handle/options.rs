@@ -129,7 +129,7 @@ impl Options {
     /// to its tables with transactions of its own, beside the store.
     ///
     /// **redb has one writer, and `begin_write` waits for it.** So a thread that has a write transaction of its
-    /// own open must not call anything of the store that writes (`enqueue`, `complete`, `close` ...): the store
+    /// own open must not call anything of the store that writes (`enqueue`, `complete`, `close`, dropping the last handle ...): the store
     /// would wait for the transaction, and the thread for the store, for ever. Commit first, or use
     /// [`Redrive::transact`]; inside that, `begin_write` would wait for ever, too. For as long as a write
     /// transaction of the app's is open, no job moves. And a savepoint of the app's must not be restored: it

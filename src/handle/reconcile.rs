@@ -58,8 +58,8 @@ impl Lease {
     /// # Errors
     ///
     /// [`SettleError::StaleLease`] when the lease has ended; [`SettleError::NotAReconciliation`] when
-    /// it is an ordinary delivery, or what a completion is refused for, after which the job was given
-    /// back.
+    /// it is an ordinary delivery, or what a completion is refused for: then it is as unknown as
+    /// before.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -83,7 +83,7 @@ impl Lease {
         if !self.is_reconciliation() {
             return Err(SettleError::NotAReconciliation { presented: self.token() });
         }
-        let how = found.prepare(self.jobs.payload_bytes_max())?;
-        self.settle(how)
+        let how = found.prepare(self.jobs.payload_bytes_max());
+        self.settle_prepared(how)
     }
 }

@@ -17,16 +17,24 @@ pub(crate) struct Unsent {
     pub(crate) emitted_at: Timestamp,
 }
 
-/// The unsent message of a destination that was emitted first: one row, whatever the backlog.
+/// The unsent message of a destination that was emitted first: one row, whatever the backlog. Rows that
+/// cannot be read are passed over, a few of them; `verify` tells of them.
 pub(crate) fn oldest(rows: &impl Rows, queue: QueueId) -> Result<Option<Unsent>, StorageError> {
+    const PASSED_MAX: usize = 100;
     let prefix = key::number(queue.get());
-    let Some((name, value)) = rows.first(TableId::Outbox, &prefix, &key::after_prefix(&prefix))?
-    else {
-        return Ok(None);
-    };
-    let (_, sequence) = key::read_outbox(&name)?;
-    let (job, emitted_at) = read_value(&value)?;
-    Ok(Some(Unsent { sequence, job, emitted_at }))
+    let (mut from, end) = (prefix.clone(), key::after_prefix(&prefix));
+    for _ in 0..PASSED_MAX {
+        let Some((name, value)) = rows.first(TableId::Outbox, &from, &end)? else {
+            return Ok(None);
+        };
+        if let (Ok((_, sequence)), Ok((job, emitted_at))) =
+            (key::read_outbox(&name), read_value(&value))
+        {
+            return Ok(Some(Unsent { sequence, job, emitted_at }));
+        }
+        from = [name.as_slice(), &[0]].concat();
+    }
+    Ok(None)
 }
 
 /// The key of the row that says that `job` is still to be sent.

@@ -32,11 +32,9 @@ impl Life {
                 let fatal = self.charge(trouble.class);
                 (Some(trouble.clone()), fatal)
             }
-            Ending::Expired { deadline } => {
-                let code = if *deadline { "deadline_exceeded" } else { "lease_expired" };
-                let text = "the lease ended before the handler did";
+            Ending::Expired { .. } => {
                 let fatal = self.charge(FailureClass::Ambiguous);
-                (Some(Trouble::new(FailureClass::Ambiguous, code, text)), fatal)
+                (self.doubtful(hold, ending), fatal)
             }
             Ending::Crashed => {
                 self.crashes += 1;
@@ -48,9 +46,28 @@ impl Life {
                     // First it is asked whether it happened.
                     OnUnknown::Reconcile => None,
                 };
-                let text = "the process died while it held the lease";
-                (Some(Trouble::new(FailureClass::Crashed, "crashed", text)), fatal)
+                (self.doubtful(hold, ending), fatal)
             }
+        }
+    }
+
+    /// What is unknown after a delivery that ended so, if anything is.
+    pub(super) fn doubtful(&self, hold: &Hold, ending: &Ending) -> Option<Trouble> {
+        match ending {
+            _ if hold.reconciles() => None,
+            Ending::Failed(trouble, _) => {
+                Some(trouble.clone()).filter(|what| what.class == FailureClass::Ambiguous)
+            }
+            Ending::Expired { deadline } => {
+                let code = if *deadline { "deadline_exceeded" } else { "lease_expired" };
+                let text = "the lease ended before the handler did";
+                Some(Trouble::new(FailureClass::Ambiguous, code, text))
+            }
+            Ending::Crashed => {
+                let text = "the process died while it held the lease";
+                Some(Trouble::new(FailureClass::Crashed, "crashed", text))
+            }
+            Ending::Snoozed { .. } | Ending::Released | Ending::DidNotHappen => None,
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::domain::failure::FailureClass;
 use crate::domain::id::JobId;
 use crate::domain::job::JobState;
 use crate::error::{EffectError, EnqueueError, SettleError};
-use crate::handle::completion::Completion;
+use crate::handle::completion::{Completion, refusal};
 use crate::handle::effect::{EffectTable, Json};
 use crate::handle::effects::Effects;
 use crate::handle::redrive::Redrive;
@@ -13,7 +14,7 @@ use crate::handle::step::StepInfo;
 use crate::testing::commands::{Accepted, refused};
 use crate::testing::expect::{Verdict, same};
 use crate::testing::harness::{Harness, text};
-use crate::testing::life::{Ending, Life};
+use crate::testing::life::{Ending, Life, Trouble};
 use crate::testing::model::{Model, time};
 use crate::testing::op::{Change, Fault, Item};
 use crate::testing::steps::place_in;
@@ -47,7 +48,9 @@ impl Harness {
         };
         let (id, delivery) = (lease.id(), lease.delivery());
         let completion = completion(changes, follow_ups, fault);
-        let answer = answer(lease.complete_with(completion))?;
+        let told = lease.complete_with(completion);
+        let failure = told.as_ref().err().and_then(refusal);
+        let answer = answer(told)?;
         let bad = follow_ups.iter().position(|item| item.bad);
         let expected = match (fault, bad) {
             // Told before the store is asked.
@@ -59,11 +62,19 @@ impl Harness {
         };
         self.acked();
         same("the answer to the completion", &answer, &expected)?;
-        match answer {
-            Answer::Done | Answer::Stale(_) => Ok(()),
-            // Refused, it was given back; as in `drop_lease`.
-            _ => self.given_back(id, delivery),
-        }
+        let Some(failure) = failure else { return Ok(()) };
+        // Refused, it has failed.
+        let trouble = Trouble::new(FailureClass::Permanent, failure.code(), failure.text());
+        let class = self.model.class_of(id);
+        self.model.round(|model| {
+            if model.current(id, delivery) {
+                model.settle(id, &Ending::Failed(trouble, None));
+            } else if let Some(class) = class {
+                model.stale(class);
+            }
+        });
+        self.acked();
+        Ok(())
     }
 }
 

@@ -294,8 +294,23 @@ impl Life {
             self.reconciles = 0;
         }
         if hold.cancel {
-            self.place = Place::Cancelled { at: now };
-            counted.push("cancelled");
+            let doubt = self.doubtful(hold, ending);
+            if let Some(trouble) = &doubt {
+                self.note_doubt(now, trouble);
+            }
+            match doubt.filter(|_| self.rules.on_unknown != OnUnknown::Retry) {
+                Some(trouble) => {
+                    self.first_failed_at.get_or_insert(now);
+                    counted.push(died(trouble.class));
+                    let (reason, what) = (DeathReason::UnknownRefused, trouble);
+                    let worker = hold.worker.clone();
+                    self.place = Place::Dead(Corpse { at: now, reason, what, worker, seq });
+                }
+                None => {
+                    self.place = Place::Cancelled { at: now };
+                    counted.push("cancelled");
+                }
+            }
             return counted;
         }
         let (trouble, fatal) = if hold.reconciles() {
@@ -307,14 +322,7 @@ impl Life {
             && matches!(trouble.class, FailureClass::Ambiguous | FailureClass::Crashed)
             && !matches!(ending, Ending::DidNotHappen)
         {
-            let delivery = self.deliveries;
-            self.unknown.get_or_insert_with(|| UnknownOutcome {
-                class: trouble.class,
-                code: trouble.code.clone(),
-                provider_ref: trouble.provider_ref.clone(),
-                delivery,
-                since: Timestamp::from_millis(now),
-            });
+            self.note_doubt(now, trouble);
         }
         if let (Some(trouble), Some(reason)) = (&trouble, fatal) {
             self.first_failed_at.get_or_insert(now);
@@ -322,13 +330,7 @@ impl Life {
             if matches!(ending, Ending::Snoozed { .. } | Ending::Released) {
                 counted.clear();
             }
-            counted.push(match trouble.class {
-                FailureClass::Permanent => "died_permanent",
-                FailureClass::Transient => "died_transient",
-                FailureClass::Throttled => "died_throttled",
-                FailureClass::Ambiguous => "died_ambiguous",
-                FailureClass::Crashed => "died_crashed",
-            });
+            counted.push(died(trouble.class));
             self.place = Place::Dead(Corpse {
                 at: now,
                 reason,
@@ -343,6 +345,17 @@ impl Life {
         }
         self.go_on(now, seq, hold, ending, &mut counted);
         counted
+    }
+
+    fn note_doubt(&mut self, now: u64, trouble: &Trouble) {
+        let delivery = self.deliveries;
+        self.unknown.get_or_insert_with(|| UnknownOutcome {
+            class: trouble.class,
+            code: trouble.code.clone(),
+            provider_ref: trouble.provider_ref.clone(),
+            delivery,
+            since: Timestamp::from_millis(now),
+        });
     }
 
     /// The job lives on: where it stands now.
@@ -403,5 +416,16 @@ impl Life {
                 Place::Ready(Spot { lane, seq: hold.from.seq })
             }
         };
+    }
+}
+
+/// The flow of a death.
+const fn died(class: FailureClass) -> &'static str {
+    match class {
+        FailureClass::Permanent => "died_permanent",
+        FailureClass::Transient => "died_transient",
+        FailureClass::Throttled => "died_throttled",
+        FailureClass::Ambiguous => "died_ambiguous",
+        FailureClass::Crashed => "died_crashed",
     }
 }

@@ -165,7 +165,7 @@ impl Harness {
                 message: "slower".to_owned(),
                 provider_ref: None,
             };
-            let state = model.settle(id, &Ending::Failed(trouble, Some(ms)));
+            let state = model.settle(id, &Ending::Failed(trouble, Some(ms.min(86_400_000))));
             let (now, until) = (model.now, model.now + ms.min(HOUR_MS));
             if let Some((of, kind)) = class {
                 let at = Pausing { redrive: false, queue: of, kind: (!queue).then_some(kind) };

@@ -222,7 +222,8 @@ impl Harness {
             failure = failure.retry_after(Duration::from_millis(ms));
         }
         let trouble = Trouble { class, code, message: message.to_owned(), provider_ref: reference };
-        let ending = Ending::Failed(trouble, retry_after_ms);
+        // A day at most.
+        let ending = Ending::Failed(trouble, retry_after_ms.map(|ms| ms.min(86_400_000)));
         self.end(lease, |_| ending, |lease| lease.fail(failure))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::domain::counter::{Flow, Gauge};
-use crate::domain::id::{Class, QueueId};
+use crate::domain::id::{Class, JobId, QueueId};
 use crate::domain::job::{Job, State};
 use crate::domain::removal::{Removal, RemovalReason};
 use crate::domain::retention::{DeadRetention, RetentionBound};
@@ -26,6 +26,8 @@ pub(super) struct Retention {
     next_end: Option<Timestamp>,
     /// The record that evictions of a queue by one bound are noted in, and its minute.
     records: HashMap<(QueueId, RetentionBound), (u64, u64)>,
+    /// Dead jobs that cannot be read, and so stay: they take no place from those that can.
+    unreadable: HashMap<QueueId, BTreeSet<JobId>>,
 }
 
 impl Retention {
@@ -54,6 +56,9 @@ impl Retention {
         self.next_end = self.next_end.into_iter().chain(end).min();
     }
 }
+
+/// More unreadable dead jobs than this are not known by name; then nothing more of the queue goes.
+const UNREADABLE_MAX: usize = 1_000;
 
 /// The dead jobs of one class, oldest first.
 struct Line {
@@ -135,7 +140,15 @@ impl Batch<'_, '_> {
                 return Ok(true);
             };
             let Some(row) = line.head.take() else { return Ok(true) };
+            let unreadable = self.core.retention.unreadable.get(&queue);
+            if unreadable.is_some_and(|known| known.contains(&row.id)) {
+                line.after = Some(key::dead(row.class, row.died_at, row.id));
+                self.next_dead(line)?;
+                continue;
+            }
+            let passed = unreadable.map_or(0, BTreeSet::len);
             let (jobs, bytes) = self.buried(queue);
+            let jobs = jobs.saturating_sub(u64::try_from(passed).unwrap_or(u64::MAX));
             let Some(bound) = retention.evicts(jobs, bytes, row.died_at, self.time.now) else {
                 self.core.retention.earlier(retention.ends(row.died_at));
                 return Ok(true);
@@ -143,8 +156,13 @@ impl Batch<'_, '_> {
             if *budget == 0 {
                 return Ok(false);
             }
-            *budget -= 1;
-            self.evict_one(queue, &row, bound)?;
+            if self.evict_one(queue, &row, bound)? {
+                *budget -= 1;
+            } else if passed < UNREADABLE_MAX {
+                self.core.retention.unreadable.entry(queue).or_default().insert(row.id);
+            } else {
+                return Ok(true);
+            }
             line.after = Some(key::dead(row.class, row.died_at, row.id));
             self.next_dead(line)?;
         }
@@ -156,13 +174,14 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Removes one dead job and notes it: one record for each queue, bound and minute.
+    /// Removes one dead job and notes it: one record for each queue, bound and minute. False when it cannot
+    /// be read: then it stays, and stands in nobody's way.
     fn evict_one(
         &mut self,
         queue: QueueId,
         row: &DeadRow,
         bound: RetentionBound,
-    ) -> Result<(), StorageError> {
+    ) -> Result<bool, StorageError> {
         let minute = self.time.now.minute();
         let known = self.core.retention.records.get(&(queue, bound)).copied();
         let number = match known {
@@ -173,12 +192,12 @@ impl Batch<'_, '_> {
         let name = self.core.registry.queue(queue)?.0.name.clone();
         let why = RemovalReason::Evicted { queue: name, bound };
         let mut record = earlier.unwrap_or_else(|| Removal::new(why, self.time.now));
-        // One that cannot be read stays, and stands in nobody's way.
-        if self.remove_dead(row, &mut record, Flow::Evicted)? {
+        let removed = self.remove_dead(row, &mut record, Flow::Evicted)?;
+        if removed {
             removal::put(self.rows, number, &record)?;
             self.core.meta.next = self.core.meta.next.max(number.saturating_add(1));
             self.core.retention.records.insert((queue, bound), (number, minute));
         }
-        Ok(())
+        Ok(removed)
     }
 }

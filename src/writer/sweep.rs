@@ -87,19 +87,48 @@ impl Batch<'_, '_> {
     fn expire(&mut self, report: &mut SweepReport) -> Result<bool, StorageError> {
         let ended = self.core.leases.take_ended(self.time.monotonic_ms, SLICE);
         for end in &ended {
-            // A row that cannot be read is met again, and set aside, by the next opening.
-            let Ok(job) = self.read_job(end.token.job)? else {
-                continue;
-            };
             let deadline_exceeded = end.deadline_exceeded;
             let event = Event::Expire { token: end.token, deadline_exceeded };
-            if let Ok(Ok(step)) = alone(self.plan(&job, event))? {
-                report.expired += 1;
-                report.died += u64::from(step.job.state.name() == JobState::Dead);
-                self.apply(&job, step)?;
+            let planned = match self.read_job(end.token.job)? {
+                Ok(job) => alone(self.plan(&job, event))?.map(|step| step.ok().map(|s| (job, s))),
+                Err(why) => Err(why),
+            };
+            match planned {
+                Ok(Some((job, step))) => {
+                    report.expired += 1;
+                    report.died += u64::from(step.job.state.name() == JobState::Dead);
+                    self.apply(&job, step)?;
+                }
+                // It was settled in this moment.
+                Ok(None) => {}
+                Err(why) => self.set_lease_aside(end.token.job, &why, report)?,
             }
         }
         Ok(ended.len() == SLICE)
+    }
+
+    /// The job of a lease that has ended cannot be read: neither a suspect nor a cohort waits for it any
+    /// longer.
+    fn set_lease_aside(
+        &mut self,
+        job: JobId,
+        why: &StorageError,
+        report: &mut SweepReport,
+    ) -> Result<(), StorageError> {
+        let mut from = Vec::new();
+        loop {
+            let page = self.rows.range(TableId::Leased, &from, &[u8::MAX; 17], SLICE)?;
+            for (name, value) in &page {
+                if key::read_timed(name)?.1 == job {
+                    report.set_aside += 1;
+                    return self.set_aside(TableId::Leased, name, job, leased_in(value), why);
+                }
+            }
+            match page.last() {
+                Some((last, _)) if page.len() == SLICE => from = after(last),
+                _ => return Ok(()),
+            }
+        }
     }
 
     /// Forgets finished jobs whose time is over. Callers wait meanwhile, so it is a smaller slice than that
@@ -165,17 +194,22 @@ impl Batch<'_, '_> {
                     self.apply(&job, step)?;
                 }
                 Err(why) => {
-                    let counted = record::decode::<(Class, Lane, Instance)>(value).ok();
-                    let counted = counted.map(|(class, lane, _)| (class, Gauge::leased(lane)));
-                    self.set_aside(TableId::Leased, name, id, counted, &why)?;
+                    self.set_aside(TableId::Leased, name, id, leased_in(value), &why)?;
                     report.set_aside += 1;
                 }
             }
         }
-        Ok(rows.last().filter(|_| rows.len() == SLICE).map(|(name, _)| {
-            let mut next = name.clone();
-            next.push(0);
-            next
-        }))
+        Ok(rows.last().filter(|_| rows.len() == SLICE).map(|(name, _)| after(name)))
     }
+}
+
+/// Where the job of a `leased` row is counted, if the row tells.
+fn leased_in(value: &[u8]) -> Option<(Class, Gauge)> {
+    let (class, lane, _) = record::decode::<(Class, Lane, Instance)>(value).ok()?;
+    Some((class, Gauge::leased(lane)))
+}
+
+/// The smallest key after `name`.
+fn after(name: &[u8]) -> Vec<u8> {
+    [name, &[0]].concat()
 }

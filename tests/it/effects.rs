@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redrive::{
-    BadName, Completion, EffectError, EffectKey, EffectTable, EffectValue, EnqueueError, JobPolicy,
-    JobState, Json, NewJob, Redrive, SettleError, Workers,
+    BadName, Completion, DeadRetention, EffectError, EffectKey, EffectTable, EffectValue,
+    EnqueueError, Filter, JobInfo, JobState, Json, NewJob, QueuePolicy, Redrive, SettleError,
+    Workers,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,12 @@ fn effect(refused: Result<(), SettleError>) -> EffectError {
 }
 
 /// Everything of a completion is there after it, and after a restart.
+/// A lease of a job that was just added, or of one that waits for longer.
+fn another(bench: &Bench) -> redrive::Lease {
+    bench.add("another");
+    bench.claim_one()
+}
+
 #[test]
 fn p_06_a_completion_writes_all_it_has() {
     let mut bench = Bench::new();
@@ -75,7 +82,7 @@ fn values_as_json_tolerate_other_fields() {
     bench.add("1");
     let older = EffectTable::<str, Json<Older>>::new("receipts");
     let value = Older { cents: 5, currency: "EUR".into() };
-    bench.claim_one().complete_with(Completion::new().put(older, "a", &value)).unwrap();
+    another(&bench).complete_with(Completion::new().put(older, "a", &value)).unwrap();
     let found = bench.jobs.read(|r| r.get(RECEIPTS, "a")).unwrap();
     assert_eq!(found, Some(Receipt { cents: 5, note: String::new() }));
 }
@@ -115,7 +122,7 @@ fn a_range_is_read_in_pages() {
     }
     // Its neighbours in the file are not in the range.
     completion = completion.put(COUNT, "z", &1);
-    bench.claim_one().complete_with(completion).unwrap();
+    another(&bench).complete_with(completion).unwrap();
     let mut found = Vec::new();
     let mut after: Option<u64> = None;
     loop {
@@ -141,17 +148,19 @@ fn reserved_names_are_refused() {
     let bench = Bench::new();
     bench.add("1");
     let table = EffectTable::<[u8], [u8]>::new("redrive/jobs");
-    let refused = bench.claim_one().complete_with(Completion::new().put(table, b"1", b"2"));
+    let refused = another(&bench).complete_with(Completion::new().put(table, b"1", b"2"));
     let reserved = |error| matches!(error, EffectError::ReservedTable { .. });
     assert!(reserved(effect(refused)));
     assert!(reserved(bench.jobs.read(|r| r.get(table, b"1")).unwrap_err()));
     let empty = EffectTable::<[u8], [u8]>::new("");
-    let refused = bench.claim_one().complete_with(Completion::new().delete(empty, b"1"));
+    let refused = another(&bench).complete_with(Completion::new().delete(empty, b"1"));
     let empty = |error| matches!(error, EffectError::BadTable { why: BadName::Empty, .. });
     assert!(empty(effect(refused)));
-    // The job was given back by then.
-    bench.jobs.sweep().unwrap();
-    assert_eq!(bench.jobs.stats().unwrap().total.ready, 1);
+    // Each of them has failed by then: the next delivery would have been refused again.
+    let page = bench.jobs.dead().list(&Filter::new(), None, 10).unwrap();
+    let code = |job: &JobInfo| job.dead.as_ref().map(|dead| dead.code.clone());
+    let codes: Vec<_> = page.jobs.iter().filter_map(code).collect();
+    assert_eq!(codes, ["effect_refused", "effect_refused"]);
     bench.check();
 }
 
@@ -160,7 +169,7 @@ fn reserved_names_are_refused() {
 fn other_types_are_refused() {
     let bench = Bench::new();
     bench.add("1");
-    bench.claim_one().complete_with(Completion::new().put(COUNT, "a", &1)).unwrap();
+    another(&bench).complete_with(Completion::new().put(COUNT, "a", &1)).unwrap();
     let other_key = EffectTable::<u64, u64>::new("count");
     let other_value = EffectTable::<str, str>::new("count");
     bench.add("2");
@@ -174,7 +183,7 @@ fn other_types_are_refused() {
             "z",
         ),
     ] {
-        let refused = bench.claim_one().complete_with(completion);
+        let refused = another(&bench).complete_with(completion);
         let other_types = |why| matches!(why, EffectError::OtherTypes { .. });
         assert!(other_types(effect(refused)));
     }
@@ -196,18 +205,18 @@ fn follow_up_jobs_are_all_or_nothing() {
     bench.add_with(post("1"));
     bench.add("1");
     let done = Completion::new().enqueue(post("1")).put(COUNT, "done", &1);
-    bench.claim_one().complete_with(done).unwrap();
+    another(&bench).complete_with(done).unwrap();
     assert_eq!(bench.jobs.stats().unwrap().total.flow("duplicates_suppressed"), 1);
     bench.add("2");
     let conflict = Completion::new()
         .enqueue(NewJob::new("r", "fine"))
         .enqueue(post("another"))
         .put(COUNT, "done", &2);
-    let refused = bench.claim_one().complete_with(conflict);
+    let refused = another(&bench).complete_with(conflict);
     let Err(SettleError::FollowUp { place: 1, why }) = refused else { panic!("{refused:?}") };
     assert!(matches!(*why, EnqueueError::KeyConflict { .. }));
     let bad = Completion::new().enqueue(NewJob::new("", "k")).put(COUNT, "done", &3);
-    let refused = bench.claim_one().complete_with(bad);
+    let refused = another(&bench).complete_with(bad);
     let Err(SettleError::FollowUp { place: 0, why }) = refused else { panic!("{refused:?}") };
     assert!(matches!(*why, EnqueueError::BadName { what: "queue", .. }));
     assert_eq!(bench.jobs.read(|r| r.get(COUNT, "done")).unwrap(), Some(1));
@@ -222,7 +231,7 @@ fn limits_are_typed() {
     let bench = Bench::new();
     bench.add("1");
     let long = "k".repeat(1_025);
-    let refused = bench.claim_one().complete_with(Completion::new().put(COUNT, &long, &1));
+    let refused = another(&bench).complete_with(Completion::new().put(COUNT, &long, &1));
     let too_long = |why| matches!(why, EffectError::KeyTooLong { bytes_max: 1_024, .. });
     assert!(too_long(effect(refused)));
     let block = vec![7; 1024 * 1024];
@@ -230,7 +239,7 @@ fn limits_are_typed() {
     for number in 0..17 {
         large = large.put(LINES, &number, &block);
     }
-    let refused = bench.claim_one().complete_with(large);
+    let refused = another(&bench).complete_with(large);
     let too_large =
         |why| matches!(why, EffectError::TooLarge { bytes_max, .. } if bytes_max == 16 << 20);
     assert!(too_large(effect(refused)));
@@ -238,7 +247,7 @@ fn limits_are_typed() {
     for number in 0..10_001 {
         many = many.enqueue(NewJob::new("q", "k").bytes(number.to_string()));
     }
-    let refused = bench.claim_one().complete_with(many);
+    let refused = another(&bench).complete_with(many);
     let too_many = |why| matches!(why, EffectError::TooManyFollowUps { jobs_max: 10_000 });
     assert!(too_many(effect(refused)));
     // The longest key, and sixteen mebibytes less what the keys take, are fine.
@@ -246,7 +255,7 @@ fn limits_are_typed() {
     for number in 0..15 {
         most = most.put(LINES, &number, &block);
     }
-    bench.claim_one().complete_with(most).unwrap();
+    another(&bench).complete_with(most).unwrap();
     assert_eq!(bench.jobs.stats().unwrap().total.done, 1);
     bench.check();
 }
@@ -262,14 +271,14 @@ fn the_number_of_tables_is_bounded() {
             completion.put(EffectTable::<str, u64>::new(name(number)), "a", &1)
         })
     };
-    let refused = bench.claim_one().complete_with(with(0..1_001));
+    let refused = another(&bench).complete_with(with(0..1_001));
     let full = |why| matches!(why, EffectError::TooManyTables { count_max: 1_000 });
     assert!(full(effect(refused)));
-    bench.claim_one().complete_with(with(0..1_000)).unwrap();
+    another(&bench).complete_with(with(0..1_000)).unwrap();
     bench.add("2");
-    let refused = bench.claim_one().complete_with(with(999..1_001));
+    let refused = another(&bench).complete_with(with(999..1_001));
     assert!(full(effect(refused)));
-    bench.claim_one().complete_with(with(990..1_000)).unwrap();
+    another(&bench).complete_with(with(990..1_000)).unwrap();
     bench.check();
 }
 
@@ -306,7 +315,9 @@ impl EffectKey for Panics {
 #[test]
 fn o_22_a_panicking_encoder_of_an_effect_is_a_typed_error_and_costs_nothing() {
     let bench = Bench::new();
-    bench.add_with(NewJob::new("q", "k").policy(JobPolicy::new().releases_max(2_000)));
+    // Of the jobs that die of it, one is kept.
+    let kept = DeadRetention::new().jobs(1);
+    bench.jobs.set_queue("q", QueuePolicy::new().dead(kept)).unwrap();
     let bytes = || std::fs::metadata(&bench.path).unwrap().len();
     let values = EffectTable::<str, Panics>::new("values");
     let keys = EffectTable::<Panics, [u8]>::new("keys");
@@ -320,7 +331,7 @@ fn o_22_a_panicking_encoder_of_an_effect_is_a_typed_error_and_costs_nothing() {
         } else {
             Completion::new().put(COUNT, "a", &1).delete(keys, &Panics)
         };
-        let refused = bench.claim_one().complete_with(completion);
+        let refused = another(&bench).complete_with(completion);
         let typed = |why| matches!(why, EffectError::Unencodable { .. });
         assert!(typed(effect(refused)));
     }
@@ -348,7 +359,7 @@ fn a_panicking_decoder_is_a_typed_error() {
         }
     }
     let put = Completion::new().put(EffectTable::<[u8], Same>::new("t"), b"a", &1);
-    bench.claim_one().complete_with(put).unwrap();
+    another(&bench).complete_with(put).unwrap();
     let read = bench.jobs.read(|r| r.get(written, b"a"));
     assert!(matches!(read, Err(EffectError::Undecodable { .. })), "{read:?}");
     let read = bench.jobs.read(|r| r.range(EffectTable::<Panics, Same>::new("t"), .., 9));
@@ -403,7 +414,7 @@ fn a_reader_sees_one_moment() {
     let put = |value: u64| {
         bench.add(&value.to_string());
         let both = Completion::new().put(COUNT, "a", &value).put(COUNT, "b", &value);
-        bench.claim_one().complete_with(both).unwrap();
+        another(&bench).complete_with(both).unwrap();
     };
     put(1);
     let seen = bench.jobs.read(|r| {

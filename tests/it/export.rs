@@ -121,15 +121,17 @@ fn p9_lines_that_cannot_be_taken_are_told() {
     let form = lines[4].replace("\"redrive_dead\":1", "\"redrive_dead\":2");
     let queue = lines[4].replace("\"queue\":\"q\"", "\"queue\":\"\"");
     let huge = lines[4].replace("\"code\":\"503\"", &format!("\"code\":\"{}\"", "x".repeat(65)));
+    let spent = lines[4].replace("\"deliveries\":2", "\"deliveries\":4294967295");
     let base64 = lines[5].replace("\"base64\":\"", "\"base64\":\"!");
     let long = format!("{{{}", "x".repeat(20 << 20));
     let cut = &lines[2][..lines[2].len() / 2];
-    let input = [lines[0], "", "{}", cut, lines[3], &form, &queue, &huge, &base64, &long, lines[7]];
+    let input =
+        [lines[0], "", "{}", cut, lines[3], &form, &queue, &huge, &base64, &long, &spent, lines[7]];
     let report = other.jobs.dead().import(&mut input.join("\n").as_bytes()).unwrap();
-    assert_eq!((report.imported, report.refused_count), (2, 8), "{report:?}");
+    assert_eq!((report.imported, report.refused_count), (2, 9), "{report:?}");
     let mut numbers: Vec<u64> = report.refused.iter().map(|(line, _)| *line).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, [3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(numbers, [3, 4, 5, 6, 7, 8, 9, 10, 11]);
     let taken = report.refused.iter().find(|(line, _)| *line == 5).unwrap();
     assert_eq!(taken.1, ImportRefusal::KeyTaken { owner });
     for (line, said) in [
@@ -138,6 +140,7 @@ fn p9_lines_that_cannot_be_taken_are_told() {
         (8, "code has 65"),
         (9, "base64"),
         (10, "as no export has"),
+        (11, "4294967295 deliveries"),
     ] {
         let (_, why) = report.refused.iter().find(|(number, _)| *number == line).unwrap();
         assert!(why.to_string().contains(said), "{line}: {why}");

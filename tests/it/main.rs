@@ -14,6 +14,7 @@ mod cli;
 mod cohort;
 mod compact;
 mod corpus;
+mod damage;
 mod dead;
 mod effects;
 mod events;

@@ -218,7 +218,7 @@ fn order_is_kept_as_far_as_the_destination_says() {
 fn p_06_a_message_is_emitted_with_the_completion_or_not_at_all() {
     let bench = Bench::new();
     let receipt = |n: u32| Message::to("email").key(format!("receipt:{n}")).bytes(format!("{n}"));
-    for n in 1..=3 {
+    for n in 1..=4 {
         bench.add(&n.to_string());
     }
     let lease = bench.claim_one();

@@ -6,6 +6,7 @@ use redrive::{
 };
 
 use crate::support::{Bench, Random, secs, seed};
+use crate::verify::tamper;
 
 impl Bench {
     fn bury(&self, queue: &str, kind: &str, bytes: usize) -> JobId {
@@ -176,5 +177,40 @@ fn p9_random_lives_under_retention() {
             assert_eq!(bench.all_dead(), expected);
         }
         bench.check();
+    }
+}
+
+/// P9, P14: dead jobs that cannot be read take no place from those that can, and keep nobody busy.
+#[test]
+fn p9_unreadable_dead_jobs_push_out_no_others() {
+    for unreadable in [3, 1_500] {
+        let mut bench = Bench::new();
+        let jobs = (0..unreadable).map(|_| NewJob::new("q", "k"));
+        bench.jobs.enqueue_many(jobs, BatchRule::PerItem).unwrap();
+        for lease in bench.claim(unreadable) {
+            lease.fail(Failure::permanent("E")).unwrap();
+        }
+        bench.jobs.clone().close().unwrap();
+        let flip = |_: &[u8], value: &[u8]| {
+            let (last, rest) = value.split_last().unwrap();
+            Some([rest, &[!last]].concat())
+        };
+        tamper(&bench.path, "redrive/jobs", flip, &[]);
+        bench.reopen_closed();
+        bench.jobs.set_queue("q", QueuePolicy::new().dead(DeadRetention::new().jobs(2))).unwrap();
+        bench.advance(1);
+        let ids = [1, 2, 3].map(|number| {
+            let id = bench.add(&number.to_string());
+            bench.claim_one().fail(Failure::permanent("E")).unwrap();
+            bench.advance(1);
+            id
+        });
+        while bench.jobs.sweep().unwrap() != SweepReport::default() {}
+        let kept = ids.map(|id| bench.jobs.job(id).unwrap().is_some());
+        // Of more than can be known by name, nothing more goes.
+        let some = unreadable < 1_000;
+        assert_eq!(kept, [!some, true, true], "{unreadable}");
+        let evicted = bench.jobs.stats().unwrap().total.flow("evicted");
+        assert_eq!(evicted, u64::from(some));
     }
 }

@@ -246,6 +246,9 @@ fn a_reconciliation_may_be_put_off_or_given_back() {
     let lease = ask(&bench).unwrap();
     let answer = lease.reconcile(Reconciled::happened(vec![0; 64 * 1024 + 1]));
     assert!(matches!(answer, Err(SettleError::ResultTooLarge { .. })), "{answer:?}");
+    // As unknown as before: it is asked again on its schedule.
+    bench.advance(5);
+    bench.jobs.sweep().unwrap();
     let lease = ask(&bench).unwrap();
     assert_eq!(lease.snooze(secs(1)).unwrap(), JobState::Delayed);
     bench.advance(1);
@@ -427,4 +430,77 @@ fn p_08_killed_anywhere_each_effect_happens_once() {
     let jobs = redrive::Redrive::open(&path).unwrap();
     assert_eq!(jobs.stats().unwrap().total.done, 12);
     check(&jobs);
+}
+
+/// P8, P9: a cancel forgets nothing that may have happened. Where the policy lets nobody repeat it, the job
+/// goes to the quarantine with its evidence; else it is cancelled, and says that it is in doubt.
+#[test]
+fn p_08_a_cancel_does_not_erase_an_unknown_outcome() {
+    let quarantine = JobPolicy::new().on_unknown(OnUnknown::Quarantine);
+    let ends: [fn(&Bench, Lease); 3] = [
+        |_, lease| {
+            lease.fail(Failure::ambiguous("timeout").provider_ref("ch_1")).unwrap();
+        },
+        |bench, lease| {
+            std::mem::forget(lease);
+            bench.advance(30);
+            bench.jobs.sweep().unwrap();
+        },
+        |bench, lease| {
+            std::mem::forget(lease);
+            bench.jobs.clone().close().unwrap();
+        },
+    ];
+    for policy in [quarantine, asks(), JobPolicy::new()] {
+        let retries = policy == JobPolicy::new();
+        for end in ends {
+            let mut bench = Bench::new();
+            let id = bench.add_with(charge(policy.clone()));
+            let lease = bench.claim_one();
+            bench.jobs.cancel(id).unwrap();
+            end(&bench, lease);
+            if bench.jobs.stats().is_err() {
+                bench.reopen_closed();
+            }
+            let info = bench.jobs.job(id).unwrap().unwrap();
+            let state = if retries { JobState::Cancelled } else { JobState::Dead };
+            assert_eq!((info.state, info.outcome_unknown), (state, true));
+            bench.check();
+        }
+    }
+}
+
+/// P8: a lease that goes away in the middle of the work was started: a completion that was refused, a
+/// panic of the one who held it.
+#[test]
+fn p_08_a_lease_that_goes_away_in_the_middle_is_not_given_back_as_if_nothing_had_happened() {
+    let bench = Bench::new();
+    let quarantine = || JobPolicy::new().on_unknown(OnUnknown::Quarantine);
+    let refused = bench.add_with(NewJob::new("q", "k").policy(quarantine()));
+    bench.claim_one().complete_with(vec![7; 70_000]).unwrap_err();
+    let dead = bench.jobs.job(refused).unwrap().unwrap().dead.unwrap();
+    assert_eq!((dead.reason, dead.code.as_str()), (DeathReason::Permanent, "result_too_large"));
+    let panicked = bench.add_with(NewJob::new("q", "k").policy(quarantine()));
+    let lease = bench.claim_one();
+    let held = std::panic::AssertUnwindSafe(move || {
+        let _lease = lease;
+        panic!("after the charge was sent");
+    });
+    std::panic::catch_unwind(held).unwrap_err();
+    bench.jobs.sweep().unwrap();
+    let dead = bench.jobs.job(panicked).unwrap().unwrap().dead.unwrap();
+    assert_eq!((dead.reason, dead.code.as_str()), (DeathReason::UnknownRefused, "stopped"));
+    bench.check();
+}
+
+/// P13: an answer from outside parks no job for ever.
+#[test]
+fn p_13_a_wait_that_is_asked_for_is_bounded() {
+    let bench = Bench::new();
+    let id = bench.add("x");
+    let failure = Failure::throttled("429").retry_after(secs(99_999_999_999));
+    bench.claim_one().fail(failure).unwrap();
+    bench.advance(86_400);
+    bench.jobs.sweep().unwrap();
+    assert_eq!(bench.jobs.job(id).unwrap().unwrap().state, JobState::Ready);
 }

@@ -29,6 +29,24 @@ impl Next<'_> {
         self.step(vec![Flow::RetriedAmbiguous], Some(entry))
     }
 
+    /// It is to be cancelled, and may have happened. Where the policy allows no repetition before somebody
+    /// knows, nobody forgets it either: it goes to the quarantine, with its evidence.
+    pub(super) fn cancelled_in_doubt(
+        mut self,
+        lease: &Lease,
+        failure: &Failure,
+        flows: Vec<Flow>,
+        entry: HistoryEntry,
+    ) -> Step {
+        self.note_unknown(failure);
+        if self.context.policy.on_unknown == OnUnknown::Retry {
+            return self.cancelled(flows, Some(entry));
+        }
+        let mut step = self.die(lease, failure, DeathReason::UnknownRefused, entry);
+        step.flows.extend(flows);
+        step
+    }
+
     /// The outcome is unknown, and the wait was the lease itself: it goes back at once.
     pub(super) fn expire(mut self, lease: &Lease, deadline_exceeded: bool) -> Step {
         let entry = self.ended(lease, DeliveryEnd::LeaseExpired { deadline_exceeded });
@@ -38,7 +56,7 @@ impl Next<'_> {
             return self.still_unknown(lease, &failure, vec![Flow::LeaseExpired], entry);
         }
         if lease.cancel_requested {
-            return self.cancelled(vec![Flow::LeaseExpired], Some(entry));
+            return self.cancelled_in_doubt(lease, &failure, vec![Flow::LeaseExpired], entry);
         }
         let spent = self.charge(FailureClass::Ambiguous);
         self.note_unknown(&failure);
@@ -63,11 +81,14 @@ impl Next<'_> {
     /// asked, the budget of crashes decides at once.
     pub(super) fn crash(mut self, lease: &Lease) -> Step {
         let entry = self.ended(lease, DeliveryEnd::Crashed);
-        if lease.cancel_requested {
-            return self.cancelled(vec![Flow::Crashed], Some(entry));
-        }
         let failure = Failure::new(FailureClass::Crashed, "crashed")
             .message("the process died while it held the lease");
+        if lease.cancel_requested {
+            return match lease.from.lane.is_reconcile() {
+                true => self.cancelled(vec![Flow::Crashed], Some(entry)),
+                false => self.cancelled_in_doubt(lease, &failure, vec![Flow::Crashed], entry),
+            };
+        }
         self.note_unknown(&failure);
         self.job.cycle.crashed = self.job.cycle.crashed.saturating_add(1);
         if lease.from.lane == Lane::Suspect {
