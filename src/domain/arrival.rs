@@ -105,6 +105,8 @@ pub(crate) struct Return {
     pub(crate) pinned: Vec<u32>,
     pub(crate) marker: [u8; 16],
     pub(crate) post: Option<Post>,
+    /// How many markers of steps come with it.
+    pub(crate) steps: u32,
 }
 
 /// Dead again, with the evidence it had; `seq` is the store's next number.
@@ -140,7 +142,7 @@ pub(crate) fn returned(from: Return, now: Timestamp, seq: u64) -> Step {
         history_pinned: from.pinned,
         cohort: None,
         amended: from.amended,
-        steps: 0,
+        steps: from.steps,
         imported: Some(from.marker),
         state,
         order: None,

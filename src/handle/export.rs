@@ -14,18 +14,19 @@ use crate::domain::id::JobId;
 use crate::domain::job::State;
 use crate::domain::limits::{
     CODE_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, PROVIDER_REF_BYTES_MAX, REDRIVES_MAX,
-    WORKER_BYTES_MAX,
+    STEPS_MAX, WORKER_BYTES_MAX,
 };
+use crate::domain::mark::Marker;
 use crate::domain::outbox::Headers;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::{DeadError, ExportError, StorageError};
-use crate::handle::check_text;
 use crate::handle::dead::{DeadCursor, Quarantine};
 use crate::handle::job::JobInfo;
 use crate::handle::new_job::check_names;
-use crate::store::{alone, amendment, job as job_store, names};
+use crate::handle::{check_name, check_text};
+use crate::store::{alone, amendment, job as job_store, mark, names};
 
 /// Jobs in one read, and in one commit.
 const PAGE: usize = 500;
@@ -60,6 +61,18 @@ pub(super) struct Record {
     pub(super) original: Option<Bytes>,
     pub(super) policy: JobPolicy,
     pub(super) history: Vec<HistoryEntry>,
+    /// The store that it comes from, in hexadecimal: what its steps have written is in that one.
+    pub(super) store: String,
+    pub(super) steps: Vec<Step>,
+}
+
+/// A step that the job has committed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) at: Timestamp,
+    pub(super) delivery: u32,
+    pub(super) output: Bytes,
 }
 
 /// A payload: as it is where it is one line of JSON, else in base64.
@@ -116,11 +129,24 @@ impl Record {
                 ));
             }
         }
+        if self.steps.len() > usize::try_from(STEPS_MAX).unwrap_or(usize::MAX) {
+            return Err(format!("it has more than {STEPS_MAX} steps"));
+        }
+        for step in &self.steps {
+            check_name(&step.name).map_err(|why| format!("a step cannot be used: {why}"))?;
+        }
         let entries_max = usize::try_from(ENTRIES_MAX + REDRIVES_MAX).unwrap_or(usize::MAX);
         if self.history.len() > entries_max {
             return Err(format!("its history has more than {entries_max} entries"));
         }
         Ok(())
+    }
+}
+
+impl Step {
+    fn of((name, marker): (String, Marker)) -> Self {
+        let Marker { at, delivery, output } = marker;
+        Self { name, at, delivery, output: Bytes::of(output.0) }
     }
 }
 
@@ -167,11 +193,12 @@ impl Quarantine {
     pub fn export(&self, filter: &Filter, out: &mut dyn Write) -> Result<Exported, ExportError> {
         let mut exported = Exported::default();
         let mut after: Option<DeadCursor> = None;
+        let store = self.store_name()?;
         loop {
             let page = self.list(filter, after.as_ref(), PAGE)?;
             exported.unreadable.extend(page.unreadable.iter().map(|(job, _)| *job));
             for job in page.jobs {
-                match alone(self.record(job.id))? {
+                match alone(self.record(job.id, &store))? {
                     Ok(Some(record)) => {
                         write_line(out, &record)?;
                         exported.jobs += 1;
@@ -190,13 +217,14 @@ impl Quarantine {
     }
 
     /// All of it as of one moment; `None` when it is not dead any more.
-    fn record(&self, id: JobId) -> Result<Option<Record>, StorageError> {
+    fn record(&self, id: JobId, store: &str) -> Result<Option<Record>, StorageError> {
         self.store().read(|rows| {
             let Some(job) = job_store::read(rows, id)? else { return Ok(None) };
             let State::Dead(dead) = &job.state else { return Ok(None) };
             let Some(payload) = job_store::payload(rows, &job)? else { return Ok(None) };
             let original = if job.amended { amendment::read(rows, id)? } else { None };
             let policy = names::policy(rows, job.policy)?.unwrap_or_default();
+            let steps = if job.steps > 0 { mark::all(rows, id)? } else { Vec::new() };
             let info = JobInfo::of(rows, job.clone())?;
             Ok(Some(Record {
                 redrive_dead: FORMAT,
@@ -216,8 +244,17 @@ impl Quarantine {
                 original: original.and_then(|original| original.payload).map(|b| Bytes::of(b.0)),
                 policy,
                 history: info.history,
+                store: store.to_owned(),
+                steps: steps.into_iter().map(Step::of).collect(),
             }))
         })
+    }
+}
+
+impl Quarantine {
+    /// How exports call this store.
+    pub(super) fn store_name(&self) -> Result<String, StorageError> {
+        Ok(format!("{:016x}", self.jobs().store_number()?))
     }
 }
 

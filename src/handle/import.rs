@@ -10,10 +10,11 @@ use crate::domain::blob::Blob;
 use crate::domain::history::ENTRIES_MAX;
 use crate::domain::id::JobId;
 use crate::domain::key::KeyClaim;
-use crate::domain::limits::REDRIVES_MAX;
+use crate::domain::limits::{NAME_BYTES_MAX, REDRIVES_MAX, RESULT_BYTES_MAX, STEPS_MAX};
+use crate::domain::mark::Marker;
 use crate::error::{ImportError, StorageError};
 use crate::handle::dead::Quarantine;
-use crate::handle::export::{ENTRY_BYTES_MAX, FORMAT, Record};
+use crate::handle::export::{ENTRY_BYTES_MAX, FORMAT, Record, Step};
 use crate::handle::new_job::request_hash;
 use crate::writer::command::{Command, Import, Imported};
 
@@ -81,7 +82,8 @@ impl Quarantine {
     /// else, because the leases of an id must never begin again from a number that was used before; the
     /// history tells of the old one. An ordering key is not taken along: its line has gone on. A message
     /// gets the next sequence of its destination, and another [`id`](crate::Outgoing::id). The markers of
-    /// steps are not taken along either: a step runs again.
+    /// its steps come along where the export is this file's own: what they wrote is here. In another file
+    /// they run again.
     ///
     /// A job without a key that was redriven and done since its export is dead again after an import:
     /// nothing here remembers it. Retention applies to what is imported as to what dies.
@@ -93,6 +95,7 @@ impl Quarantine {
         let mut report = ImportReport::default();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let bytes_max = self.line_bytes_max();
+        let store = self.store_name()?;
         let mut number = 0;
         loop {
             number += 1;
@@ -101,13 +104,15 @@ impl Quarantine {
                 .map_err(|error| ImportError::Input { line: number, message: error.to_string() })?;
             let ended = matches!(line, Line::End);
             match line {
-                Line::Whole(text) if !text.trim_ascii().is_empty() => match self.read_line(&text) {
-                    Ok(import) => {
-                        bytes += text.len();
-                        batch.push((number, import));
+                Line::Whole(text) if !text.trim_ascii().is_empty() => {
+                    match self.read_line(&text, &store) {
+                        Ok(import) => {
+                            bytes += text.len();
+                            batch.push((number, import));
+                        }
+                        Err(why) => report.refuse(number, ImportRefusal::BadLine { why }),
                     }
-                    Err(why) => report.refuse(number, ImportRefusal::BadLine { why }),
-                },
+                }
                 Line::TooLong => {
                     let why = format!("it has more than {bytes_max} bytes, as no export has");
                     report.refuse(number, ImportRefusal::BadLine { why });
@@ -124,11 +129,13 @@ impl Quarantine {
         }
     }
 
-    /// No line that an export writes has more: two payloads in base64, the history, and the rest.
+    /// No line that an export writes has more: two payloads and the outputs of steps in base64, the
+    /// history, and the rest.
     fn line_bytes_max(&self) -> u64 {
         let payloads = whole(self.jobs().payload_bytes_max()).saturating_mul(3);
         let history = u64::from(ENTRIES_MAX + REDRIVES_MAX + 2) * whole(ENTRY_BYTES_MAX);
-        payloads.saturating_add(history)
+        let steps = u64::from(STEPS_MAX) * whole(RESULT_BYTES_MAX + NAME_BYTES_MAX) * 2;
+        payloads.saturating_add(history).saturating_add(steps)
     }
 
     fn import_batch(
@@ -153,7 +160,7 @@ impl Quarantine {
     }
 
     /// Checks a line as an enqueue would be checked, and hashes the request.
-    fn read_line(&self, text: &[u8]) -> Result<Import, String> {
+    fn read_line(&self, text: &[u8], store: &str) -> Result<Import, String> {
         let line: Record = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if line.redrive_dead != FORMAT {
             return Err(format!("form {} is not known, only {FORMAT}", line.redrive_dead));
@@ -165,6 +172,7 @@ impl Quarantine {
             Some(original) => Some(original.decode().ok_or_else(bad("original payload"))?),
             None => None,
         };
+        let steps = if line.store == store { markers(line.steps)? } else { Vec::new() };
         let bytes_max = self.jobs().payload_bytes_max();
         let longest = payload.len().max(original.as_ref().map_or(0, Vec::len));
         if longest > bytes_max {
@@ -196,6 +204,7 @@ impl Quarantine {
             policy: line.policy.checked(),
             history: line.history,
             headers: line.headers,
+            steps,
         })
     }
 }
@@ -208,6 +217,15 @@ impl ImportReport {
             self.refused.push((line, why));
         }
     }
+}
+
+fn markers(steps: Vec<Step>) -> Result<Vec<(String, Marker)>, String> {
+    let marker = |step: Step| {
+        let output = step.output.decode().filter(|output| output.len() <= RESULT_BYTES_MAX);
+        let output = output.ok_or_else(|| format!("the output of step {:?} is none", step.name))?;
+        Ok((step.name, Marker { at: step.at, delivery: step.delivery, output: Blob(output) }))
+    };
+    steps.into_iter().map(marker).collect()
 }
 
 /// A line of an import.

@@ -184,7 +184,6 @@ impl Model {
             reconciles: 0,
             ..life.clone()
         };
-        job.steps.clear();
         let event = HistoryEvent::Imported { from: life.id };
         job.history.push(HistoryEntry { at: time(self.now), event });
         if let Place::Dead(corpse) = &mut job.place {

@@ -7,7 +7,7 @@ use crate::domain::job::Payload;
 use crate::domain::policy::DeadKey;
 use crate::error::StorageError;
 use crate::store::amendment::Original;
-use crate::store::{alone, amendment, history, import, job as job_store};
+use crate::store::{alone, amendment, history, import, job as job_store, mark};
 use crate::writer::batch::Batch;
 use crate::writer::command::{Import, Imported};
 
@@ -27,15 +27,8 @@ impl Batch<'_, '_> {
         if let Some(refused) = self.key_of_another(&item)? {
             return Ok(refused);
         }
-        let registry = &self.core.registry;
-        let new = [
-            usize::from(registry.queue_id(&item.queue).is_none()),
-            usize::from(registry.kind_id(&item.kind).is_none()),
-            usize::from(registry.policy_id(&item.policy).is_none()),
-        ];
-        let [queues, kinds, policies] = new;
-        if let Err(full) = registry.room(queues, kinds, policies) {
-            return Ok(Imported::TooMany(full.what));
+        if let Some(full) = self.no_room(&item) {
+            return Ok(full);
         }
         let next = self.core.meta.next;
         // An id that this file has ever given out counts as taken, whether or not there is a row.
@@ -83,14 +76,33 @@ impl Batch<'_, '_> {
                 pinned,
                 marker: item.marker,
                 post,
+                steps: u32::try_from(item.steps.len()).unwrap_or(u32::MAX),
             },
             self.time.now,
             next,
         );
+        for (name, marker) in &item.steps {
+            mark::put(self.rows, id, name, marker)?;
+        }
         history::put_all(self.rows, id, item.history.iter().chain(&step.history))?;
         import::put(self.rows, item.marker, Some(id))?;
         self.insert(step, &item.policy)?;
         Ok(Imported::New(id))
+    }
+
+    /// Where its queue, kind or policy would be one too many.
+    fn no_room(&self, item: &Import) -> Option<Imported> {
+        let registry = &self.core.registry;
+        let new = [
+            usize::from(registry.queue_id(&item.queue).is_none()),
+            usize::from(registry.kind_id(&item.kind).is_none()),
+            usize::from(registry.policy_id(&item.policy).is_none()),
+        ];
+        let [queues, kinds, policies] = new;
+        if let Err(full) = registry.room(queues, kinds, policies) {
+            return Some(Imported::TooMany(full.what));
+        }
+        None
     }
 
     /// The job itself, or what an earlier import made of it.

@@ -3,11 +3,13 @@
 use std::io::{BufReader, Write};
 
 use redrive::{
-    ClaimRequest, ExportError, Failure, Filter, HistoryEvent, ImportError, ImportRefusal, JobId,
-    JobPolicy, JobState, NewJob, RedrivePlan, Schedule, SweepReport,
+    ClaimRequest, EffectTable, ExportError, Failure, Filter, HistoryEvent, ImportError,
+    ImportRefusal, JobId, JobPolicy, JobState, NewJob, Options, RedrivePlan, Schedule, SweepReport,
 };
 
 use crate::support::{Bench, secs};
+
+const ROWS: EffectTable<str, u64> = EffectTable::new("rows");
 
 const PAYLOADS: [&[u8]; 8] = [
     b"{\"amount\":  4900, \"b\":1}",
@@ -123,7 +125,7 @@ fn p9_lines_that_cannot_be_taken_are_told() {
     let huge = lines[4].replace("\"code\":\"503\"", &format!("\"code\":\"{}\"", "x".repeat(65)));
     let spent = lines[4].replace("\"deliveries\":2", "\"deliveries\":4294967295");
     let base64 = lines[5].replace("\"base64\":\"", "\"base64\":\"!");
-    let long = format!("{{{}", "x".repeat(20 << 20));
+    let long = format!("{{{}", "x".repeat(64 << 20));
     let cut = &lines[2][..lines[2].len() / 2];
     let input =
         [lines[0], "", "{}", cut, lines[3], &form, &queue, &huge, &base64, &long, &spent, lines[7]];
@@ -179,4 +181,43 @@ fn p9_a_failing_output_or_input_is_told() {
     assert_eq!(import(&other, &lines).2, 0);
     assert_eq!(other.jobs.stats().unwrap().total.dead, 8);
     other.check();
+}
+
+/// P6: what a step has done in this file is not done again by a job that comes back into it; in another
+/// file it is not there, and is done.
+#[test]
+fn p6_the_steps_of_an_export_count_where_they_were_done() {
+    let bench = Bench::new();
+    bench.add("x");
+    let ran = std::cell::Cell::new(0);
+    let step = |lease: &redrive::Lease| -> u32 {
+        let output = lease.step("reserve", |fx| {
+            ran.set(ran.get() + 1);
+            fx.put(ROWS, "reserved", &1);
+            Ok(7)
+        });
+        output.unwrap()
+    };
+    let lease = bench.claim_one();
+    step(&lease);
+    lease.fail(Failure::permanent("E")).unwrap();
+    let lines = export(&bench);
+    bench.jobs.dead().discard(&Filter::new().queue("q"), "moved away").unwrap();
+    let mut other = Bench::new();
+    // A file is known by the moment at which it was made.
+    other.advance(1);
+    let path = other.path.with_extension("later");
+    other.jobs = Options::new().clock(other.clock.clone()).open(path).unwrap();
+    for (store, runs) in [(&bench, 1), (&other, 2)] {
+        assert_eq!(import(store, &lines), (1, 0, 0));
+        store.check();
+        let plan = RedrivePlan::new(Filter::new().queue("q")).reason("r");
+        store.jobs.redrive(plan).unwrap();
+        while store.jobs.sweep().unwrap() != SweepReport::default() {}
+        let lease = store.claim_one();
+        assert_eq!((step(&lease), ran.get()), (7, runs));
+        lease.complete().unwrap();
+        assert_eq!(store.jobs.read(|r| r.get(ROWS, "reserved")).unwrap(), Some(1));
+        store.check();
+    }
 }

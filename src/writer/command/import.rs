@@ -4,6 +4,7 @@ use crate::domain::blob::Blob;
 use crate::domain::history::{Death, HistoryEntry};
 use crate::domain::id::JobId;
 use crate::domain::key::KeyClaim;
+use crate::domain::mark::Marker;
 use crate::domain::outbox::Headers;
 use crate::domain::policy::JobPolicy;
 use crate::domain::time::Timestamp;
@@ -31,6 +32,8 @@ pub(crate) struct Import {
     pub(crate) history: Vec<HistoryEntry>,
     /// It is a message, with these headers.
     pub(crate) headers: Option<Headers>,
+    /// What it has done in this file.
+    pub(crate) steps: Vec<(String, Marker)>,
 }
 
 /// What became of it.
