@@ -19,6 +19,12 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Status(u16, Vec<(&'static str, String)>),
+    /// With a body; the connection ends behind it, even if more was announced.
+    Body {
+        status: u16,
+        body: Vec<u8>,
+        announced: usize,
+    },
     /// The connection breaks after the request has arrived.
     Hangs,
     /// As `Status`, after a while.
@@ -47,20 +53,30 @@ pub(crate) fn serve(
 fn converse(stream: &TcpStream, rule: &Rule) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(request) = read(&mut reader)? {
+        let mut content = (Vec::new(), 0);
         let (status, headers) = match rule(&request) {
             Reply::Status(status, headers) => (status, headers),
+            Reply::Body { status, body, announced } => {
+                content = (body, announced);
+                (status, Vec::new())
+            }
             Reply::Hangs => return stream.shutdown(std::net::Shutdown::Both),
             Reply::Late(wait, status) => {
                 std::thread::sleep(wait);
                 (status, Vec::new())
             }
         };
-        let mut answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n");
+        let (body, announced) = content;
+        let mut answer = format!("HTTP/1.1 {status} x\r\ncontent-length: {announced}\r\n");
         for (name, value) in headers {
             answer += &format!("{name}: {value}\r\n");
         }
         let mut stream = stream;
         stream.write_all((answer + "\r\n").as_bytes())?;
+        stream.write_all(&body)?;
+        if announced > 0 {
+            return stream.shutdown(std::net::Shutdown::Write);
+        }
     }
     Ok(())
 }

@@ -1,16 +1,17 @@
 //! Posting to a webhook, and what its answer means for the job.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ureq::http::Uri;
-use ureq::{Agent, Error, Timeout};
+use ureq::{Agent, Body, Error, Timeout};
 
 use crate::clock::{Clock, SystemClock};
 use crate::domain::failure::Failure;
 use crate::domain::time::Timestamp;
 
-/// Of an answer's body, so much is kept as the message of the failure.
+/// Of an answer's body, so many of its first bytes are kept as the message of the failure.
 const EXCERPT_BYTES_MAX: u64 = 512;
 
 /// Posts bodies over HTTP and HTTPS, each with an `Idempotency-Key`, and sorts the answers into failure
@@ -125,14 +126,20 @@ impl Webhook {
         let header = |name| response.headers().get(name)?.to_str().ok().map(str::to_owned);
         let reference = header("x-request-id").or_else(|| header("request-id"));
         let wait = header("retry-after").and_then(|text| retry_after(&text, self.clock.wall()));
-        let excerpt = response.body_mut().with_config().limit(EXCERPT_BYTES_MAX).read_to_vec();
-        let failure = answered(status, wait)
-            .message(String::from_utf8_lossy(&excerpt.unwrap_or_default()).into_owned());
+        let failure = answered(status, wait).message(excerpt(response.body_mut()));
         Err(match reference {
             Some(reference) => failure.provider_ref(reference),
             None => failure,
         })
     }
+}
+
+/// The beginning of an answer's body; of one that breaks off, what came before that.
+fn excerpt(body: &mut Body) -> String {
+    let mut bytes = Vec::new();
+    // The status has said what the answer means, whether or not the rest of it comes.
+    let _ = body.as_reader().take(EXCERPT_BYTES_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn agent(limit: Duration) -> Agent {

@@ -89,6 +89,16 @@ fn p8_a_lost_answer_is_ambiguous_and_a_connection_that_never_was_is_not() {
     assert_eq!((bad.class(), bad.code()), (FailureClass::Permanent, "bad_header"));
 }
 
+/// The beginning of what a receiver says is kept, however much it says, and if it breaks off.
+#[test]
+fn the_first_512_bytes_of_an_answer_are_the_message_of_the_failure() {
+    for (sent, announced, kept) in [(100, 100, 100), (2_000, 2_000, 512), (300, 2_000, 300)] {
+        let reply = move || Reply::Body { status: 422, body: vec![b'x'; sent], announced };
+        let failure = failure(reply);
+        assert_eq!((failure.code(), failure.text()), ("422", "x".repeat(kept).as_str()));
+    }
+}
+
 /// P6, P8: a message is posted with the same key, headers and bytes every time, and each answer is its
 /// own: busy, broken, lost, taken.
 #[test]
