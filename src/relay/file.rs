@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -12,20 +12,21 @@ use crate::domain::failure::Failure;
 use crate::format::hex;
 use crate::relay::outgoing::Outgoing;
 use crate::relay::sink::Sink;
+use crate::relay::tail;
 
 /// Messages among this many last ones are recognised when they come again.
 const REMEMBERED_MAX: usize = 10_000;
-/// What is read of an existing file at most, from its end, in bytes (8 MiB).
-const READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A sink that appends each message to a file as one line of JSON, and syncs the file once per batch
 /// before the messages count as sent.
 ///
-/// A line has the fields `id`, `destination`, `sequence`, `emitted_at` (milliseconds since 1970), `key`
-/// and `order_key` (where there is one), `headers` (a list of pairs), and `payload`: a string where the
-/// payload is UTF-8, otherwise `payload_hex`. A line that a crash has left unfinished is cut off when the
-/// file is opened. A message whose id is among the last 10,000 lines is not written again, so a crash
-/// between the sync and the acknowledgement repeats no line.
+/// A line has the fields `id`, `destination`, `sequence`, `emitted_at` (milliseconds since 1970),
+/// `key` and `order_key` (where there is one), `headers` (a list of pairs), and `payload`: a
+/// string where the payload is UTF-8, otherwise `payload_hex`. A line that a crash has left
+/// unfinished is cut off when the file is opened. A message whose id is among those of the last
+/// 10,000 lines, however long they are, is not written again, so a crash between the sync and the
+/// acknowledgement repeats no line. For that the file is read from its end back to the 10,000th
+/// line when it is opened, in little memory.
 ///
 /// One process at a time writes to the file. Feeding one `FileSink` (in an [`Arc`](std::sync::Arc)) from
 /// several destinations is fine.
@@ -66,6 +67,7 @@ impl Recent {
     }
 }
 
+/// The id comes first: that is where [`tail`] looks for it.
 #[derive(Serialize)]
 struct Line<'m> {
     id: &'m str,
@@ -94,7 +96,8 @@ impl FileSink {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
         let mut recent = Recent::default();
-        let len = whole_lines(&mut file, &mut recent)?;
+        let (len, ids) = tail::read(&mut file, REMEMBERED_MAX)?;
+        ids.iter().rev().for_each(|id| recent.add(id));
         file.set_len(len)?;
         file.sync_all()?;
         sync_directory(&path)?;
@@ -173,38 +176,6 @@ fn append(lines: &mut Vec<u8>, message: &Outgoing) -> Result<(), Failure> {
     lines.extend_from_slice(&encoded);
     lines.push(b'\n');
     Ok(())
-}
-
-/// Reads the end of the file: remembers the ids of its lines, and returns where the last whole line
-/// ends.
-fn whole_lines(file: &mut File, recent: &mut Recent) -> io::Result<u64> {
-    #[derive(serde::Deserialize)]
-    struct Id {
-        id: String,
-    }
-    let len = file.seek(SeekFrom::End(0))?;
-    let mut from = len.saturating_sub(READ_BYTES_MAX);
-    loop {
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::new();
-        file.take(len - from).read_to_end(&mut bytes)?;
-        let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else {
-            if from == 0 {
-                return Ok(0);
-            }
-            // One line longer than what was read: further back.
-            from = from.saturating_sub(READ_BYTES_MAX);
-            continue;
-        };
-        let (whole, torn) = bytes.split_at(end + 1);
-        for line in whole.split(|&byte| byte == b'\n') {
-            // The first one may be cut, and somebody else's lines are none of ours.
-            if let Ok(Id { id }) = serde_json::from_slice(line) {
-                recent.add(&id);
-            }
-        }
-        return Ok(len - u64::try_from(torn.len()).unwrap_or(0));
-    }
 }
 
 /// Makes the name itself durable, where a directory can be opened for that.

@@ -10,5 +10,6 @@ pub(crate) mod outgoing;
 pub(crate) mod relay;
 pub(crate) mod shared;
 pub(crate) mod sink;
+mod tail;
 #[cfg(feature = "http-sink")]
 pub(crate) mod webhook;

@@ -715,3 +715,26 @@ fn p_06_a_killed_process_neither_loses_nor_renumbers_nor_repeats() {
     assert_eq!(texts.len(), written.len());
     check(&jobs);
 }
+/// P6: however many bytes its lines have.
+#[test]
+fn p_06_the_file_sink_recognises_lines_behind_many_bytes() {
+    let (dir, jobs) = open();
+    let (path, out) = (dir.path().join("jobs.redb"), dir.path().join("out.jsonl"));
+    for row in 0..5 {
+        // Binary, so that a line is twice as long.
+        let mut bytes = vec![0xff; 1_000_000];
+        bytes[0] = row;
+        jobs.emit(Message::to("email").bytes(bytes)).unwrap();
+    }
+    jobs.close().unwrap();
+    let before = dir.path().join("before.redb");
+    std::fs::copy(&path, &before).unwrap();
+    // In the second store nothing was acknowledged.
+    for path in [path, before] {
+        let jobs = Redrive::open(path).unwrap();
+        relay_to_file(&jobs, &out);
+        check(&jobs);
+    }
+    assert_eq!(lines(&out).len(), 5);
+}
+
