@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::id::JobId;
 use crate::domain::job::{Blocked, Delayed, Job, Lane, Ready, State};
+use crate::domain::policy::{JobPolicy, OnUnknown};
 use crate::domain::time::Timestamp;
 use crate::domain::transition::Step;
 
@@ -102,6 +103,14 @@ pub(crate) fn follows(head: &Job, job: &Job, now: Timestamp) -> bool {
     let fresh = blocked.lane == Lane::Fresh
         && head.lease().is_some_and(|lease| lease.from.lane == Lane::Fresh);
     job.class == head.class && fresh && blocked.due.is_none_or(|due| due <= now)
+}
+
+/// Whether a claim that takes batches takes a job under this policy by itself. While one job of a
+/// batch runs, the others are leased and have not started, which nobody can tell from the outside:
+/// a crash, or the end of the deadline, would call their outcome unknown, and that may be the end
+/// of them.
+pub(crate) fn goes_alone(policy: &JobPolicy) -> bool {
+    policy.on_unknown != OnUnknown::Retry || policy.deadline_ms.is_some()
 }
 
 /// Where a job stands whose turn it is: at the place that it would have had from its acceptance.

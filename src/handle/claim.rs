@@ -131,6 +131,11 @@ impl ClaimRequest {
     /// Together with a job that has an [ordering key](crate::NewJob::order_key), those of its kind that
     /// wait behind it, in their order: a batch for one delivery. Settle them in that order, and give
     /// back unstarted what comes after one that failed: it returns to its place.
+    ///
+    /// A job that has a deadline, or a policy other than
+    /// [`OnUnknown::Retry`](crate::OnUnknown::Retry), is claimed by itself, also where more were
+    /// asked for: what was claimed along with it and not started could not be told from what was,
+    /// if the process dies or time runs out.
     #[must_use]
     pub fn with_followers(mut self) -> Self {
         self.along = Along::Followers;

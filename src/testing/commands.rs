@@ -104,9 +104,16 @@ impl Model {
         while claimed.len() < jobs
             && let Some((id, spot)) = self.best(queue, kinds, reconciles)
         {
+            let by_itself = followers && self.jobs.get(&id).is_some_and(Life::runs_by_itself);
+            if by_itself && !claimed.is_empty() {
+                break;
+            }
             let alone = !followers || !self.may_lead(id, spot);
             self.lease(id, spot, worker);
             claimed.push(id);
+            if by_itself {
+                break;
+            }
             while !alone
                 && claimed.len() < jobs
                 && let Some((id, spot)) = self.follower(id)

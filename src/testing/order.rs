@@ -2,6 +2,7 @@
 
 use crate::domain::id::JobId;
 use crate::domain::job::Lane;
+use crate::domain::policy::OnUnknown;
 use crate::testing::life::{Life, Place, Spot};
 use crate::testing::model::Model;
 
@@ -11,6 +12,11 @@ pub(super) type Line = (usize, String);
 impl Life {
     pub(super) fn line(&self) -> Option<Line> {
         self.order.clone().map(|order| (self.queue, order))
+    }
+
+    /// Others leased in the same claim would be convicted of what becomes of it, or it of theirs.
+    pub(super) fn runs_by_itself(&self) -> bool {
+        self.rules.deadline_ms.is_some() || self.rules.on_unknown != OnUnknown::Retry
     }
 
     /// Nobody behind it under its ordering key starts.
@@ -87,8 +93,10 @@ impl Model {
         let head = self.jobs.get(&id)?;
         let next = self.jobs.get(&self.waiting(&head.line()?)?)?;
         let Place::Blocked { lane, due } = next.place else { return None };
-        let goes =
-            next.kind == head.kind && lane == Lane::Fresh && due.is_none_or(|due| due <= self.now);
+        let goes = next.kind == head.kind
+            && lane == Lane::Fresh
+            && due.is_none_or(|due| due <= self.now)
+            && !next.runs_by_itself();
         goes.then_some((next.id, Spot { lane, seq: next.id.get() }))
     }
 }

@@ -8,6 +8,7 @@ use crate::domain::counter::Gauge;
 use crate::domain::event::{Claimant, Event};
 use crate::domain::id::{Class, JobId, QueueId};
 use crate::domain::job::{Job, Lane, State};
+use crate::domain::order::goes_alone;
 use crate::error::StorageError;
 use crate::format::{key, record};
 use crate::store::alone;
@@ -103,13 +104,22 @@ impl Batch<'_, '_> {
                 }
             };
             let job = self.read_job(head.id)?;
+            let takes_batches = request.along == Along::Followers;
+            let alone = takes_batches && job.as_ref().is_ok_and(|job| self.goes_alone(job));
+            if alone && !haul.jobs.is_empty() {
+                // The next claim begins with it.
+                break;
+            }
             let Some(claimed) = self.lease(&head.stand(), job, request)? else {
                 // Those behind it under its ordering key may have moved up.
                 mended = true;
                 continue;
             };
             haul.add(claimed);
-            if request.along == Along::Followers {
+            if alone {
+                break;
+            }
+            if takes_batches {
                 self.lease_followers(&head, request, &mut haul)?;
             }
         }
@@ -118,6 +128,11 @@ impl Batch<'_, '_> {
             return self.take(request);
         }
         Ok(haul.jobs)
+    }
+
+    /// Whether a claim that takes batches takes the job by itself.
+    pub(super) fn goes_alone(&self, job: &Job) -> bool {
+        self.core.registry.policy(job.policy).is_ok_and(|policy| goes_alone(policy))
     }
 
     /// The lanes to choose from, each once, however often its kind was named: those of handlers for

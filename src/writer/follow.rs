@@ -38,7 +38,9 @@ impl Batch<'_, '_> {
             }
             for ((row, _), id) in ahead {
                 let job = self.read_job(id)?;
-                let goes = job.as_ref().is_ok_and(|job| follows(&leased, job, self.time.now));
+                let goes = job
+                    .as_ref()
+                    .is_ok_and(|job| follows(&leased, job, self.time.now) && !self.goes_alone(job));
                 if !goes || !haul.has_room(request) {
                     return Ok(());
                 }

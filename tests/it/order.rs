@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redrive::{
     BadName, ClaimRequest, Completion, EnqueueError, Failure, Filter, JobId, JobState, Lease,
-    NewJob, OnDead, QueuePolicy, RedrivePlan, Workers,
+    NewJob, OnDead, OnUnknown, QueuePolicy, RedrivePlan, Workers,
 };
 
 use crate::support::{Bench, every_second, secs};
@@ -26,6 +26,34 @@ fn batch(bench: &Bench, count: usize) -> Vec<Lease> {
 
 fn texts(leases: &[Lease]) -> Vec<String> {
     leases.iter().map(|lease| String::from_utf8(lease.payload().to_vec()).unwrap()).collect()
+}
+
+/// P8: what a lost delivery may be the end of is in no batch, with an ordering key or without.
+#[test]
+fn p_08_a_job_that_may_not_be_repeated_blindly_is_claimed_by_itself() {
+    let bench = Bench::new();
+    let careful = || every_second().on_unknown(OnUnknown::Quarantine);
+    let timed = || every_second().deadline(secs(60));
+    for (n, policy) in
+        [every_second(), every_second(), careful(), every_second(), timed()].into_iter().enumerate()
+    {
+        let n = u32::try_from(n).unwrap();
+        bench.add_with(step("A", n).policy(policy.clone()));
+    }
+    for (text, policy) in [("b", every_second()), ("c", timed()), ("d", every_second())] {
+        bench.add_with(NewJob::new("q", "k").bytes(text).policy(policy));
+    }
+    let mut claimed = Vec::new();
+    loop {
+        let leases = batch(&bench, 100);
+        if leases.is_empty() {
+            break;
+        }
+        claimed.push(texts(&leases).join(" "));
+        leases.into_iter().for_each(|lease| lease.complete().unwrap());
+    }
+    assert_eq!(claimed, ["A0 A1 b", "A2", "A3", "A4", "c", "d"]);
+    bench.check();
 }
 
 /// O-26: key K, jobs 1 to 5, job 2 fails twice; 4 workers; 100 jobs of other keys.

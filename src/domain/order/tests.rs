@@ -97,6 +97,16 @@ fn a_dead_job_holds_its_key_only_where_the_rule_says_so() {
     assert!(!holds(&job));
 }
 
+#[test]
+fn p_08_what_a_lost_delivery_may_be_the_end_of_is_leased_by_itself() {
+    use std::time::Duration;
+    let policy = JobPolicy::new;
+    assert!(!goes_alone(&policy()));
+    assert!(goes_alone(&policy().deadline(Duration::from_secs(1))));
+    assert!(goes_alone(&policy().on_unknown(OnUnknown::Quarantine)));
+    assert!(goes_alone(&policy().on_unknown(OnUnknown::Reconcile)));
+}
+
 /// P12: a suspect is never part of a batch; nor is what failed before.
 #[test]
 fn p_12_what_failed_or_is_suspected_runs_alone() {
