@@ -19,6 +19,13 @@ errors! {
             /// Why.
             why: BadName,
         } => "the destination cannot be used: {why}";
+        /// A sink panicked when it was asked for its `batch_max`.
+        SinkPanicked {
+            /// Its destination.
+            destination: String,
+            /// What the panic said.
+            message: String,
+        } => "batch_max of the sink for {destination:?} panicked: {message}";
         /// A number is zero or too large.
         OutOfRange {
             /// Which one.

@@ -35,11 +35,13 @@ enum Answer {
 /// Messages by their place in the batch, and what became of each.
 pub(crate) type Fates = Vec<(usize, Fate)>;
 
-/// Offers `batch` to `sink`. `may_go` is asked before each message is offered, with its place. `settle`
-/// is told what became of the messages of each call as soon as it returns, so that what was delivered is
-/// not delivered again because of what comes later; at last, in one call, of those that were not offered.
+/// Offers `batch` to `sink`, at most `call_max` messages at a time. `may_go` is asked before each
+/// message is offered, with its place. `settle` is told what became of the messages of each call
+/// as soon as it returns, so that what was delivered is not delivered again because of what comes
+/// later; at last, in one call, of those that were not offered.
 pub(crate) fn run(
     sink: &dyn Sink,
+    call_max: usize,
     batch: &[Outgoing],
     may_go: &dyn Fn(usize) -> bool,
     settle: &mut dyn FnMut(Fates),
@@ -50,7 +52,7 @@ pub(crate) fn run(
     let mut stopped: HashSet<&str> = HashSet::new();
     let places: Vec<usize> = (0..batch.len()).collect();
     let mut groups: VecDeque<Vec<usize>> =
-        places.chunks(sink.batch_max().max(1)).map(<[usize]>::to_vec).collect();
+        places.chunks(call_max.max(1)).map(<[usize]>::to_vec).collect();
     while let Some(group) = groups.pop_front() {
         let mut offered = Vec::with_capacity(group.len());
         let mut messages = Vec::with_capacity(group.len());

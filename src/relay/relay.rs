@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -23,6 +24,7 @@ use crate::relay::outgoing::Outgoing;
 use crate::relay::shared::{MessageReconciler, Route, Shared, Tally};
 use crate::relay::sink::Sink;
 use crate::worker::heart::Heart;
+use crate::worker::slot::panic_text;
 use crate::worker::workers::Shutdown;
 use crate::writer::command::{Command, StopFlag};
 
@@ -128,7 +130,8 @@ impl Relay {
         self
     }
 
-    /// The most messages claimed at once, 1 to 100,000 (default 100).
+    /// The most messages claimed at once, 1 to 100,000 (default 100). Those that have a deadline, or
+    /// a policy other than [`OnUnknown::Retry`](crate::OnUnknown::Retry), go one by one.
     pub fn batch(mut self, messages: usize) -> Self {
         self.batch = messages;
         self
@@ -152,10 +155,11 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// [`RelayError`]: no sink, a bad name, a number out of its range, or the system gives no thread.
-    /// Nothing runs then.
+    /// [`RelayError`]: no sink, a bad name, a number out of its range, a sink whose
+    /// [`batch_max`](Sink::batch_max) panics, or the system gives no thread. Nothing runs then.
     pub fn start(self) -> Result<RunningRelay, RelayError> {
         self.check()?;
+        let routes = self.routes()?;
         let threads = self.sinks.len().saturating_mul(self.threads);
         let shared = Arc::new(Shared {
             store: self.jobs.store_number()?,
@@ -171,9 +175,7 @@ impl Relay {
             RunningRelay { shared: Arc::clone(&shared), heart: None, threads: Vec::new() };
         let heart = Arc::clone(&shared);
         running.heart = Some(spawn("redrive-heart", move || heart.heart.run())?);
-        for (destination, sink) in self.sinks {
-            let reconciler = self.reconcilers.get(&destination).map(Arc::clone);
-            let route = Arc::new(Route { sink, reconciler });
+        for (destination, route) in routes {
             for number in 0..self.threads {
                 let request = ClaimRequest::of_destination(&destination)
                     .with_followers()
@@ -191,6 +193,22 @@ impl Relay {
             }
         }
         Ok(running)
+    }
+
+    /// Where messages go. What a sink says of itself it is asked here: a panic on a relay's thread
+    /// could only end that.
+    fn routes(&self) -> Result<Vec<(String, Arc<Route>)>, RelayError> {
+        let route = |(destination, sink): (&String, &Arc<dyn Sink>)| {
+            let asked = catch_unwind(AssertUnwindSafe(|| sink.batch_max()));
+            let batch_max = asked.map_err(|panic| RelayError::SinkPanicked {
+                destination: destination.clone(),
+                message: panic_text(&*panic),
+            })?;
+            let reconciler = self.reconcilers.get(destination).map(Arc::clone);
+            let route = Route { sink: Arc::clone(sink), batch_max, reconciler };
+            Ok((destination.clone(), Arc::new(route)))
+        };
+        self.sinks.iter().map(route).collect()
     }
 
     fn check(&self) -> Result<(), RelayError> {
@@ -255,7 +273,9 @@ pub struct RelayReport {
     pub stale: u64,
     /// Heartbeats that failed and were tried again.
     pub heartbeat_errors: u64,
-    /// The error that ended the threads, if one did.
+    /// What ended threads before their time, if something did: an error of the store, or a panic
+    /// outside of sinks and reconcilers. The rest of them goes on after a panic; see
+    /// [`RunningRelay::active`].
     pub error: Option<StorageError>,
 }
 
@@ -284,7 +304,8 @@ impl RunningRelay {
         let _ = self.shared.jobs.writer().tell(Command::Look);
     }
 
-    /// Relay threads that have not ended. Before a [`drain`](Self::drain) that is all of them.
+    /// Relay threads that have not ended. Before a [`drain`](Self::drain) that is all of them,
+    /// unless the [report](Self::report) has an error.
     #[must_use]
     pub fn active(&self) -> u64 {
         self.shared.active.load(Ordering::Acquire)

@@ -24,6 +24,7 @@ use crate::relay::errand::{self, Fate, panicked};
 use crate::relay::outgoing::Outgoing;
 use crate::relay::sink::Sink;
 use crate::worker::delivery::Pulse;
+use crate::worker::ending::Ending;
 use crate::worker::heart::Heart;
 use crate::worker::slot::how;
 use crate::writer::command::{How, StopFlag, WriteSet};
@@ -55,13 +56,15 @@ pub(crate) struct Tally {
     pub(crate) splits: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) reconciled: AtomicU64,
-    /// The error that ended the threads, if one did.
+    /// What ended the threads before their time: an error, or a panic.
     pub(crate) error: Mutex<Option<StorageError>>,
 }
 
 /// A destination's sink, and who finds out what became of its messages in doubt.
 pub(crate) struct Route {
     pub(crate) sink: Arc<dyn Sink>,
+    /// The most messages of one call.
+    pub(crate) batch_max: usize,
     pub(crate) reconciler: Option<Arc<MessageReconciler>>,
 }
 
@@ -80,6 +83,8 @@ struct Asked<'t> {
 impl Shared {
     /// Serves one destination until told to stop.
     pub(crate) fn run(&self, route: &Route, request: &ClaimRequest) {
+        let (active, ended, error) = (&self.active, &*self.ended, &self.tally.error);
+        let _ending = Ending { active, ended, error };
         let request = request.clone().wait(CLAIM_WAIT).stop(self.stop.clone());
         while !self.stop.is_set() {
             match self.jobs.claim(request.clone()) {
@@ -95,8 +100,6 @@ impl Shared {
                 Err(ClaimError::BadName { .. } | ClaimError::BadCount { .. }) => break,
             }
         }
-        self.active.fetch_sub(1, Ordering::AcqRel);
-        self.ended.raise();
     }
 
     fn deliver(&self, route: &Route, leases: Vec<Lease>) {
@@ -131,7 +134,7 @@ impl Shared {
             pulses.get(place).is_some_and(|(token, pulse)| self.may_go(*token, pulse))
         };
         let mut asked = Vec::new();
-        let counted = errand::run(&*route.sink, &batch, &may_go, &mut |fates| {
+        let counted = errand::run(&*route.sink, route.batch_max, &batch, &may_go, &mut |fates| {
             // What was asked for after the call before has been answered while this one ran.
             self.settled(std::mem::take(&mut asked));
             // In the order of the batch: what failed is in its place before what comes back behind it.

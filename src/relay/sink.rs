@@ -47,6 +47,7 @@ pub trait Sink: Send + Sync {
 
 impl<S: Sink + ?Sized> Sink for Arc<S> {
     fn deliver(&self, batch: &[Outgoing]) -> Vec<Result<(), Failure>> {
+    /// Asked once, when the relay starts.
         (**self).deliver(batch)
     }
 

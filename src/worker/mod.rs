@@ -2,6 +2,7 @@
 //! settle to the next claim.
 
 pub(crate) mod delivery;
+pub(crate) mod ending;
 pub(crate) mod heart;
 pub(crate) mod slot;
 pub(crate) mod unknown;

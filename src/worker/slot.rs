@@ -18,6 +18,7 @@ use crate::handle::lease::Lease;
 use crate::handle::reconcile::Reconciled;
 use crate::handle::redrive::Redrive;
 use crate::worker::delivery::Delivery;
+use crate::worker::ending::Ending;
 use crate::worker::heart::Heart;
 use crate::worker::unknown::Unknown;
 use crate::writer::command::{How, StopFlag};
@@ -52,13 +53,15 @@ pub(crate) struct Tally {
     pub(crate) still_unknown: AtomicU64,
     pub(crate) panicked: AtomicU64,
     pub(crate) stale: AtomicU64,
-    /// The error that ended the slots, if one did.
+    /// What ended the slots before their time: an error, or a panic.
     pub(crate) error: Mutex<Option<StorageError>>,
 }
 
 impl Shared {
     /// Runs one slot to its end.
     pub(crate) fn run(&self, request: &ClaimRequest) {
+        let (active, ended, error) = (&self.active, &*self.ended, &self.tally.error);
+        let _ending = Ending { active, ended, error };
         let request = request.clone().wait(CLAIM_WAIT).stop(self.stop.clone());
         let mut next = None;
         while let Some(lease) = next.take().or_else(|| self.claim(&request)) {
@@ -69,8 +72,6 @@ impl Shared {
             }
             next = self.deliver(lease, &request);
         }
-        self.active.fetch_sub(1, Ordering::AcqRel);
-        self.ended.raise();
     }
 
     /// The next lease; `None` when this slot is to end.

@@ -299,7 +299,9 @@ pub struct WorkersReport {
     pub heartbeat_errors: u64,
     /// Handlers that run on although their lease is lost or their deadline has passed.
     pub stuck: Vec<Token>,
-    /// The error that ended the threads, if one did.
+    /// What ended threads before their time, if something did: an error of the store, or a panic
+    /// outside of handlers and reconcilers. The rest of them goes on after a panic; see
+    /// [`RunningWorkers::active`].
     pub error: Option<StorageError>,
 }
 
@@ -383,7 +385,8 @@ impl RunningWorkers {
         let _ = self.shared.jobs.writer().tell(Command::Look);
     }
 
-    /// Worker threads that have not ended. Before a [`drain`](Self::drain) that is all of them.
+    /// Worker threads that have not ended. Before a [`drain`](Self::drain) that is all of them,
+    /// unless the [report](Self::report) has an error.
     #[must_use]
     pub fn active(&self) -> u64 {
         self.shared.active.load(Ordering::Acquire)
