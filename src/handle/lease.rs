@@ -13,6 +13,7 @@ use crate::domain::failure::Failure;
 use crate::domain::id::{Class, JobId, Token};
 use crate::domain::job::{JobState, Lane};
 use crate::domain::outbox::Post;
+use crate::domain::policy::OnUnknown;
 use crate::domain::time::{Timestamp, whole_ms};
 use crate::domain::unknown::UnknownOutcome;
 use crate::error::{ClaimError, SettleError, StorageError};
@@ -114,6 +115,11 @@ impl Lease {
     /// What it is ordered with; empty for a destination as a whole.
     pub(crate) fn line(&self) -> Option<&str> {
         self.claimed.order.as_deref()
+    }
+
+    /// What its policy says of deliveries whose outcome is unknown.
+    pub(crate) fn on_unknown(&self) -> OnUnknown {
+        self.claimed.on_unknown
     }
 
     /// What makes it a message.

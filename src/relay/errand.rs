@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::domain::failure::Failure;
+use crate::domain::failure::{Failure, FailureClass};
 use crate::relay::outgoing::Outgoing;
 use crate::relay::sink::Sink;
 use crate::worker::slot::panic_text;
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
 /// What a sink answered.
 enum Answer {
     Each(Vec<Result<(), Failure>>),
-    /// Nothing of it can be told apart.
+    /// Nothing of it can be told apart, and all of it may be offered again.
     Whole(Failure),
 }
 
@@ -113,7 +113,7 @@ fn ask(sink: &dyn Sink, messages: &[Outgoing], counted: &mut Counted) -> Answer 
         Ok(results) => results,
         Err(panic) => {
             counted.panics += 1;
-            return Answer::Whole(panicked(&*panic));
+            return senseless(messages, "panicked", panic_text(&*panic));
         }
     };
     if results.len() == messages.len() {
@@ -121,9 +121,22 @@ fn ask(sink: &dyn Sink, messages: &[Outgoing], counted: &mut Counted) -> Answer 
     }
     let wrong = format!("{} results for {} messages", results.len(), messages.len());
     match (results.pop(), results.is_empty()) {
+        // Some of it may have been taken, and none of it is to be repeated before its turn.
+        (Some(Err(failure)), true) if failure.class() == FailureClass::Ambiguous => {
+            Answer::Each(vec![Err(failure); messages.len()])
+        }
         (Some(Err(failure)), true) => Answer::Whole(failure),
-        _ => Answer::Whole(Failure::transient("wrong_result_count").message(wrong)),
+        _ => senseless(messages, "wrong_result_count", wrong),
     }
+}
+
+/// No answer, or none that says what was taken. That is known to be harmless only where the
+/// messages may be sent again.
+fn senseless(messages: &[Outgoing], code: &str, text: String) -> Answer {
+    if messages.iter().all(Outgoing::may_be_repeated) {
+        return Answer::Whole(Failure::transient(code).message(text));
+    }
+    Answer::Each(vec![Err(Failure::ambiguous(code).message(text)); messages.len()])
 }
 
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Failure {

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::domain::failure::Failure;
 use crate::domain::id::JobId;
 use crate::domain::outbox::destination_of;
+use crate::domain::policy::OnUnknown;
 use crate::domain::time::Timestamp;
 use crate::handle::lease::Lease;
 
@@ -28,6 +29,7 @@ struct Parts {
     delivery: u32,
     attempt: u32,
     unknown: bool,
+    repeats: bool,
     emitted_at: Timestamp,
 }
 
@@ -48,6 +50,7 @@ impl Outgoing {
             delivery: lease.delivery(),
             attempt: lease.attempt(),
             unknown: lease.outcome_unknown(),
+            repeats: lease.on_unknown() == OnUnknown::Retry,
             emitted_at,
         }))
     }
@@ -144,6 +147,11 @@ impl Outgoing {
     }
 
     /// When it was emitted.
+    /// Its policy says that it may be sent again after a delivery whose outcome is unknown.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        self.0.repeats
+    }
+
     #[must_use]
     pub fn emitted_at(&self) -> Timestamp {
         self.0.emitted_at

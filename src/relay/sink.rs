@@ -28,9 +28,16 @@ pub trait Sink: Send + Sync {
     /// per message, in the same order: each is that message's own, with the failure classes, budgets
     /// and quarantine of a job.
     ///
-    /// *One* error for a batch of several says that the batch was refused as a whole and nothing of it
-    /// was taken: it is split in halves and offered again until the culprit stands alone, and only that
-    /// one is charged. The same happens after a panic, and when the number of results is wrong.
+    /// *One* error for a batch of several says that the batch was refused as a whole and nothing
+    /// of it was taken: it is split in halves and offered again until the culprit stands alone,
+    /// and only that one is charged. If it is [ambiguous](Failure::ambiguous), it says that any of
+    /// them may have been taken: then nothing is offered again at once, and it is the failure of
+    /// each of them.
+    ///
+    /// After a panic, and when the number of results is wrong, nobody knows what was taken. A
+    /// batch is split all the same where the messages may be sent again, that is, under
+    /// [`OnUnknown::Retry`](crate::OnUnknown::Retry). Under any other policy it is an ambiguous
+    /// failure of each, with the code `panicked` or `wrong_result_count`.
     ///
     /// A message that was delivered may be offered again (its acknowledgement was lost): it carries the
     /// same [`id`](Outgoing::id), key and bytes.
@@ -40,6 +47,7 @@ pub trait Sink: Send + Sync {
     fn deliver(&self, batch: &[Outgoing]) -> Vec<Result<(), Failure>>;
 
     /// The most messages that one call may have (default: as many as the relay claims at once).
+    /// Asked once, when the relay starts.
     fn batch_max(&self) -> usize {
         usize::MAX
     }
@@ -47,7 +55,6 @@ pub trait Sink: Send + Sync {
 
 impl<S: Sink + ?Sized> Sink for Arc<S> {
     fn deliver(&self, batch: &[Outgoing]) -> Vec<Result<(), Failure>> {
-    /// Asked once, when the relay starts.
         (**self).deliver(batch)
     }
 

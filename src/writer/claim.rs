@@ -314,6 +314,7 @@ impl Batch<'_, '_> {
             enqueued_at: before.enqueued_at,
             lease_ms: policy.lease_ms,
             deadline_ms: policy.deadline_ms,
+            on_unknown: policy.on_unknown,
             unknown: before.unknown.clone(),
             reconciles: before.cycle.reconciles,
             order: before.order.as_ref().map(|order| order.key.clone()),

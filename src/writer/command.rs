@@ -18,7 +18,7 @@ use crate::domain::order::OnDead;
 use crate::domain::outbox::{Headers, MessageOrder, Post};
 use crate::domain::pause::{Scope, Stop};
 use crate::domain::plan::RedrivePlan;
-use crate::domain::policy::JobPolicy;
+use crate::domain::policy::{JobPolicy, OnUnknown};
 use crate::domain::retention::DeadRetention;
 use crate::domain::time::Timestamp;
 use crate::domain::unknown::UnknownOutcome;
@@ -284,6 +284,7 @@ pub(crate) struct Claimed {
     pub(crate) enqueued_at: Timestamp,
     pub(crate) lease_ms: u64,
     pub(crate) deadline_ms: Option<u64>,
+    pub(crate) on_unknown: OnUnknown,
     pub(crate) unknown: Option<UnknownOutcome>,
     pub(crate) reconciles: u32,
     pub(crate) order: Option<String>,

@@ -8,9 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redrive::{
     BadName, BatchRule, ClaimError, ClaimRequest, Clock, Completion, DeathReason,
-    DestinationPolicy, EnqueueError, Enqueued, Failure, FileSink, Filter, JobId, JobPolicy,
-    JobState, Message, MessageOrder, NewJob, OnDead, OnUnknown, Outgoing, Reconciled, Redrive,
-    Relay, RelayError, Schedule, Scope, Signal, Sink, SystemClock, UnknownOutcome, WorkersError,
+    DestinationPolicy, EnqueueError, Enqueued, Failure, FailureClass, FileSink, Filter, JobId,
+    JobPolicy, JobState, Message, MessageOrder, NewJob, OnDead, OnUnknown, Outgoing, Reconciled,
+    Redrive, Relay, RelayError, Schedule, Scope, Signal, Sink, SystemClock, UnknownOutcome,
+    WorkersError,
 };
 
 use crate::support::{Bench, check, secs};
@@ -30,6 +31,8 @@ struct Recorder<F> {
 type Results = Vec<Result<(), Failure>>;
 /// How a sink says that a batch has a row that it does not take.
 type Refuse = fn(&[Outgoing], Failure) -> Results;
+/// How a sink answers whatever it is offered.
+type Answer = fn() -> Results;
 /// Sequence and provider reference that a reconciler was given.
 type Asked = (u64, Option<String>);
 /// Sequence, id and payload.
@@ -159,7 +162,7 @@ fn o_25_one_bad_row_costs_itself_and_nobody_else() {
 #[test]
 fn a_receiver_that_is_away_is_asked_by_one_message_at_a_time() {
     let (_dir, jobs) = open();
-    let patient = quick().budget(redrive::FailureClass::Transient, 100_000);
+    let patient = quick().budget(FailureClass::Transient, 100_000);
     let policy = DestinationPolicy::new().messages(patient);
     jobs.set_destination("email", policy).unwrap();
     let ids = emit(&jobs, 50);
@@ -537,6 +540,164 @@ fn p_08_a_lost_delivery_is_reconciled_before_it_is_repeated() {
     check(&jobs);
 }
 
+/// P8: one ambiguous answer for a whole batch is each message's own: nothing of it is offered
+/// again at once, because any of it may have been taken.
+#[test]
+fn p_08_a_batch_whose_answer_is_lost_is_neither_split_nor_repeated_at_once() {
+    let (_dir, jobs) = open();
+    jobs.set_destination("email", DestinationPolicy::new().messages(quick())).unwrap();
+    emit(&jobs, 4);
+    let sink = Recorder::new(|batch: &[Outgoing]| match batch {
+        [one] => vec![if one.attempt() > 1 { Ok(()) } else { Err(Failure::transient("early")) }],
+        _ => vec![Err(Failure::ambiguous("response_lost"))],
+    });
+    let relay = Relay::new(&jobs).sink("email", Arc::clone(&sink)).start().unwrap();
+    wait_until("all", || unsent(&jobs) == 0);
+    relay.drain();
+    wait_until("the end", || relay.active() == 0);
+    let report = relay.report();
+    relay.shutdown(secs(10));
+    assert_eq!(sink.calls(), [&[1, 2, 3, 4][..], &[1], &[2], &[3], &[4]]);
+    assert_eq!((report.sent, report.failed, report.splits), (4, 4, 0), "{report:?}");
+    assert_eq!(jobs.stats().unwrap().total.flow("retried_ambiguous"), 4);
+    check(&jobs);
+}
+
+/// P8: where nothing may be sent again blindly, no answer that says what was taken is an ambiguous
+/// one.
+#[test]
+fn p_08_a_panic_is_no_proof_that_nothing_was_taken() {
+    let lost: [(&str, Answer); 3] = [
+        ("response_lost", || vec![Err(Failure::ambiguous("response_lost"))]),
+        ("panicked", || panic!("after the message was sent")),
+        ("wrong_result_count", Vec::new),
+    ];
+    for (code, answer) in lost {
+        let (_dir, jobs) = open();
+        let policy = DestinationPolicy::new().messages(quick().on_unknown(OnUnknown::Quarantine));
+        jobs.set_destination("email", policy).unwrap();
+        let ids = emit(&jobs, 4);
+        let sink = Recorder::new(move |_: &[Outgoing]| answer());
+        let relay = Relay::new(&jobs).sink("email", Arc::clone(&sink)).start().unwrap();
+        wait_until("the end of all", || unsent(&jobs) == 0);
+        relay.shutdown(secs(10));
+        assert_eq!(sink.calls(), [[1], [2], [3], [4]], "{code}");
+        for id in ids {
+            let info = jobs.job(id).unwrap().unwrap();
+            let dead = info.dead.unwrap();
+            assert_eq!((dead.class, dead.code.as_str()), (FailureClass::Ambiguous, code));
+            assert_eq!(dead.reason, DeathReason::UnknownRefused);
+        }
+        check(&jobs);
+    }
+}
+
+/// P8: a message is not convicted of what happened to another one: neither by its deadline, nor by
+/// a crash, before it was offered.
+#[test]
+fn p_08_what_was_never_offered_is_not_in_doubt() {
+    let bench = Bench::new();
+    let policy = quick().on_unknown(OnUnknown::Quarantine).deadline(secs(10));
+    bench.jobs.set_destination("email", DestinationPolicy::new().messages(policy)).unwrap();
+    let ids = emit(&bench.jobs, 3);
+    let (clock, jobs, first) = (bench.clock.clone(), bench.jobs.clone(), ids[0]);
+    let dead = move |jobs: &Redrive| jobs.job(first).unwrap().unwrap().state == JobState::Dead;
+    let sink = Recorder::with_max(1, move |batch: &[Outgoing]| {
+        if batch[0].sequence() == 1 {
+            clock.advance(secs(20));
+            wait_until("the end of the deadline", || dead(&jobs));
+        }
+        vec![Ok(())]
+    });
+    let relay = Relay::new(&bench.jobs).sink("email", Arc::clone(&sink)).start().unwrap();
+    wait_until("the others", || unsent(&bench.jobs) == 0);
+    relay.shutdown(secs(1));
+    let stats = &bench.jobs.outbox().unwrap()["email"];
+    assert_eq!((stats.sent, stats.dead), (2, 1));
+    assert_eq!(sink.calls(), [[1], [2], [3]]);
+    bench.check();
+
+    for order in [MessageOrder::Destination, MessageOrder::None] {
+        let (dir, jobs) = open();
+        let policy = DestinationPolicy::new().order(order);
+        let policy = policy.messages(quick().on_unknown(OnUnknown::Quarantine));
+        jobs.set_destination("email", policy).unwrap();
+        emit(&jobs, 20);
+        let (entered, leave) = (Signal::new(), Signal::new());
+        let (inside, gate) = (Arc::clone(&entered), Arc::clone(&leave));
+        let sink = Recorder::new(move |batch: &[Outgoing]| {
+            if batch[0].sequence() == 1 {
+                inside.raise();
+                SystemClock::new().wait(&gate, None);
+            }
+            vec![Ok(()); batch.len()]
+        });
+        let relay = Relay::new(&jobs).sink("email", sink).start().unwrap();
+        SystemClock::new().wait(&entered, None);
+        let crashed = dir.path().join("crashed.redb");
+        std::fs::copy(dir.path().join("jobs.redb"), &crashed).unwrap();
+        leave.raise();
+        wait_until("all", || unsent(&jobs) == 0);
+        relay.shutdown(secs(10));
+        let after = Redrive::open(&crashed).unwrap();
+        let stats = &after.outbox().unwrap()["email"];
+        assert_eq!((stats.dead, stats.unsent), (1, 19), "{order:?}");
+        check(&after);
+    }
+}
+
+/// Something that panics when it is dropped.
+struct Spiteful;
+
+impl Drop for Spiteful {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// P14: a thread that a panic ends is not counted as one that runs, and leaves an error.
+#[test]
+fn p_14_a_thread_that_a_panic_ends_is_told() {
+    let (_dir, jobs) = open();
+    emit(&jobs, 1);
+    let sink = Recorder::new(|_: &[Outgoing]| std::panic::panic_any(Spiteful));
+    let relay = Relay::new(&jobs).sink("email", sink).start().unwrap();
+    wait_until("the end of the thread", || relay.active() == 0);
+    let error = relay.report().error.unwrap().to_string();
+    assert!(error.contains("a panic ended the thread redrive-relay"), "{error}");
+    relay.shutdown(secs(10));
+
+    jobs.enqueue(NewJob::new("q", "k")).unwrap();
+    let workers = redrive::Workers::new(&jobs).queue("q", 1);
+    let workers = workers.handle("k", |_| std::panic::panic_any(Spiteful)).start().unwrap();
+    wait_until("the end of the thread", || workers.active() == 0);
+    let error = workers.report().error.unwrap().to_string();
+    assert!(error.contains("a panic ended the thread redrive-worker"), "{error}");
+    workers.shutdown(secs(10));
+    check(&jobs);
+}
+
+/// P14: a sink that panics when it is asked for its limit is refused where somebody sees it.
+#[test]
+fn p_14_a_sink_is_asked_for_its_limit_before_anything_runs() {
+    struct Bad;
+    impl Sink for Bad {
+        fn deliver(&self, batch: &[Outgoing]) -> Results {
+            vec![Ok(()); batch.len()]
+        }
+        fn batch_max(&self) -> usize {
+            panic!("no such setting")
+        }
+    }
+    let (_dir, jobs) = open();
+    match Relay::new(&jobs).sink("email", Bad).start() {
+        Err(RelayError::SinkPanicked { destination, message }) => {
+            assert_eq!((destination.as_str(), message.as_str()), ("email", "no such setting"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// P9: a dead message comes back from an export with its headers, and with a sequence of its own.
 #[test]
 fn p_09_dead_messages_are_exported_and_imported() {
@@ -628,6 +789,29 @@ fn the_file_sink_recognises_what_it_has_written() {
     check(&jobs);
 }
 
+/// P6: however many bytes its lines have.
+#[test]
+fn p_06_the_file_sink_recognises_lines_behind_many_bytes() {
+    let (dir, jobs) = open();
+    let (path, out) = (dir.path().join("jobs.redb"), dir.path().join("out.jsonl"));
+    for row in 0..5 {
+        // Binary, so that a line is twice as long.
+        let mut bytes = vec![0xff; 1_000_000];
+        bytes[0] = row;
+        jobs.emit(Message::to("email").bytes(bytes)).unwrap();
+    }
+    jobs.close().unwrap();
+    let before = dir.path().join("before.redb");
+    std::fs::copy(&path, &before).unwrap();
+    // In the second store nothing was acknowledged.
+    for path in [path, before] {
+        let jobs = Redrive::open(path).unwrap();
+        relay_to_file(&jobs, &out);
+        check(&jobs);
+    }
+    assert_eq!(lines(&out).len(), 5);
+}
+
 /// How many jobs the process that is killed has to do, each of which emits one message.
 const KILLED_JOBS: u64 = 200;
 
@@ -672,7 +856,7 @@ fn p_06_a_killed_process_neither_loses_nor_renumbers_nor_repeats() {
     let path = dir.path().join("jobs.redb");
     let jobs = Redrive::open(&path).unwrap();
     let policy = JobPolicy::new()
-        .budget(redrive::FailureClass::Crashed, 1_000)
+        .budget(FailureClass::Crashed, 1_000)
         .max_deliveries(1_000)
         .schedule(Schedule::list([Duration::from_millis(1)]));
     jobs.set_destination("email", DestinationPolicy::new().messages(policy.clone())).unwrap();
@@ -715,26 +899,3 @@ fn p_06_a_killed_process_neither_loses_nor_renumbers_nor_repeats() {
     assert_eq!(texts.len(), written.len());
     check(&jobs);
 }
-/// P6: however many bytes its lines have.
-#[test]
-fn p_06_the_file_sink_recognises_lines_behind_many_bytes() {
-    let (dir, jobs) = open();
-    let (path, out) = (dir.path().join("jobs.redb"), dir.path().join("out.jsonl"));
-    for row in 0..5 {
-        // Binary, so that a line is twice as long.
-        let mut bytes = vec![0xff; 1_000_000];
-        bytes[0] = row;
-        jobs.emit(Message::to("email").bytes(bytes)).unwrap();
-    }
-    jobs.close().unwrap();
-    let before = dir.path().join("before.redb");
-    std::fs::copy(&path, &before).unwrap();
-    // In the second store nothing was acknowledged.
-    for path in [path, before] {
-        let jobs = Redrive::open(path).unwrap();
-        relay_to_file(&jobs, &out);
-        check(&jobs);
-    }
-    assert_eq!(lines(&out).len(), 5);
-}
-
