@@ -55,9 +55,10 @@ impl Outgoing {
         }))
     }
 
-    /// The message's identity, ASCII: the same on every delivery, and no other message's in any file. It
-    /// is made of the store's number, the job's number and the time of the emit, so a store that was
-    /// restored from a backup does not give an old id to a new message.
+    /// The message's identity, ASCII: the same on every delivery, and no other message's in any
+    /// file. It is made of the store's number, the job's number and the time of the emit, so a
+    /// store that was restored from a backup does not give an old id to a new message. A dead
+    /// message that was exported and imported gets another id: give a key to what may travel so.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id
@@ -146,12 +147,12 @@ impl Outgoing {
         self.0.unknown
     }
 
-    /// When it was emitted.
     /// Its policy says that it may be sent again after a delivery whose outcome is unknown.
     pub(crate) fn may_be_repeated(&self) -> bool {
         self.0.repeats
     }
 
+    /// When it was emitted.
     #[must_use]
     pub fn emitted_at(&self) -> Timestamp {
         self.0.emitted_at
