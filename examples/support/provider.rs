@@ -120,7 +120,10 @@ impl Provider {
             books.write(&Entry::Asked(key.to_owned()));
             place
         };
-        let answer = self.answer(key, cents, weather.get(place).unwrap_or(&Weather::Fine));
+        let today = weather.get(place).unwrap_or(&Weather::Fine);
+        // A bad card does not become a good one because the caller died before it had the answer.
+        let declined = weather.iter().take(place).find(|past| matches!(past, Weather::Declined));
+        let answer = self.answer(key, cents, declined.unwrap_or(today));
         if let Some(working) = self.books().working.get_mut(key) {
             *working -= 1;
         }

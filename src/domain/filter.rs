@@ -315,9 +315,10 @@ pub enum BadFilter {
 impl fmt::Display for BadFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => {
-                f.write_str("the filter has no criteria: give one, or say that everything is meant")
-            }
+            Self::Empty => f.write_str(
+                "the filter has no criteria: give one, or say that everything is meant \
+                     (`Filter::everything`, `--all`)",
+            ),
             Self::Contradiction { what } => write!(f, "the filter holds for no job: {what}"),
             Self::NoIds => f.write_str("the filter names no job: give at least one id"),
             Self::TooManyIds { ids_max } => {

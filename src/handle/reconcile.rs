@@ -12,8 +12,9 @@ use crate::writer::command::How;
 #[non_exhaustive]
 #[must_use]
 pub enum Reconciled {
-    /// It had its effect. The job is done, with all that the lost delivery would have committed. (A
-    /// completion that gives back or snoozes does that instead: nobody was asked.)
+    /// It had its effect. The job is done, with this completion. Nothing that the lost delivery would have
+    /// committed here was: hand over the rows, messages and follow-up jobs that its handler would have.
+    /// (A completion that gives back or snoozes does that instead: nobody was asked.)
     Happened(Completion),
     /// It had no effect. The job is delivered normally, if its budgets allow another attempt.
     DidNotHappen,
@@ -24,7 +25,8 @@ pub enum Reconciled {
 }
 
 impl Reconciled {
-    /// It happened, and this was its result (at most 64 KiB).
+    /// It happened, and this was its result (at most 64 KiB). For jobs that write nothing else here; see
+    /// [`Happened`](Self::Happened).
     pub fn happened(result: impl Into<Vec<u8>>) -> Self {
         Self::Happened(Completion::new().result(result))
     }

@@ -174,6 +174,15 @@ fn p8_an_order_is_charged_once_and_its_receipt_sent_once_wherever_the_process_di
     dies_at("charge_order", &["before the charge", "charged", "the receipt is sent"]);
 }
 
+/// The worker died between the answer that the card is bad and its own commit of it.
+#[test]
+fn p8_a_bad_card_stays_one_when_the_worker_dies_before_it_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let asked = "{\"Asked\":\"charge:O-192\"}\n";
+    std::fs::write(directory.path().join("provider.log"), asked).unwrap();
+    to_the_end("charge_order", directory.path());
+}
+
 #[test]
 fn p8_an_order_is_charged_once_and_its_receipt_sent_once_whenever_the_process_is_killed() {
     dies_anywhere("charge_order");

@@ -84,6 +84,9 @@ pub(crate) struct AmendArgs {
     /// Why; kept in the job's history.
     #[arg(short, long, value_name = "TEXT")]
     note: String,
+    /// Takes standard input byte for byte; else a line end at its end is not part of the payload.
+    #[arg(long)]
+    raw: bool,
 }
 
 #[derive(Debug, Arguments)]
@@ -141,8 +144,16 @@ pub(crate) fn run(file: &Path, command: DeadCommand) -> Result<Status, Trouble> 
             let read = io::stdin().lock().read_to_end(&mut payload);
             let failed = |error| Trouble::new(Status::Io, format_args!("cannot read: {error}"));
             read.map_err(failed)?;
+            if !args.raw && payload.ends_with(b"\n") {
+                payload.pop();
+                payload.pop_if(|last| *last == b'\r');
+            }
+            let bytes = payload.len();
             jobs.dead().amend(args.job, payload, args.note)?;
-            output::note(format_args!("redrive: job {} has another payload", args.job));
+            output::note(format_args!(
+                "redrive: job {} has a new payload, {bytes} bytes",
+                args.job
+            ));
         }
         DeadCommand::Discard(args) => discard(&jobs, &args)?,
         DeadCommand::Export(args) => export(&jobs, &args)?,

@@ -91,6 +91,13 @@ fn text(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for stop in &report.pauses {
         writeln!(out, "{}", pause::line(stop))?;
     }
+    // What the columns above have no room for.
+    for flow in ["imported", "evicted", "done_as_duplicate", "damaged_rows_set_aside"] {
+        let happened = report.total.flow(flow);
+        if happened > 0 {
+            writeln!(out, "also {}: {}", flow.replace('_', " "), happened)?;
+        }
+    }
     let Balance { residual, dead_residual, .. } = report.total;
     match (residual, dead_residual) {
         (0, 0) => writeln!(out, "the books balance: residual 0"),

@@ -22,8 +22,10 @@ fn dead_jobs_are_listed_by_cause_shown_amended_and_discarded() {
 
     let shown = program.json("dead show 1 --json");
     assert_eq!((&shown["payload"], &shown["original"]), (&"one".into(), &serde_json::Value::Null));
-    let amended = program.run_with("dead amend 1 --note typo", &[], b"eins");
-    assert_eq!(amended.status, 0, "{amended:?}");
+    let amended = program.run_with("dead amend 1 --note typo --raw", &[], b"eins\n");
+    assert!(amended.stderr.contains("5 bytes"), "{amended:?}");
+    let amended = program.run_with("dead amend 1 --note typo", &[], b"eins\n");
+    assert!(amended.status == 0 && amended.stderr.contains("4 bytes"), "{amended:?}");
     assert_eq!(program.run("dead show 1 --payload").text(), "eins");
     assert_eq!(program.run("dead show 1 --original").text(), "one");
     let text = program.run("dead show 1");
