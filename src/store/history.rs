@@ -1,5 +1,7 @@
 //! The history table: (job, entry number) -> entry, bounded per job.
 
+use std::collections::BTreeSet;
+
 use crate::domain::history::{HistoryEntry, evicted_by, kept};
 use crate::domain::id::JobId;
 use crate::domain::job::Job;
@@ -23,14 +25,16 @@ pub(crate) fn append(
     rows.write(TableId::History, &key::history(job.id, next), Some(&record::encode(entry)?))
 }
 
-/// Writes the entries that a job comes with, from number 0 on.
+/// Writes the entries that `job` comes with, from number 0 on, as far as they fit.
 pub(crate) fn put_all<'e>(
     rows: &mut WriteRows<'_>,
-    job: JobId,
+    job: &Job,
     entries: impl Iterator<Item = &'e HistoryEntry>,
 ) -> Result<(), StorageError> {
-    for (number, entry) in (0..).zip(entries) {
-        rows.write(TableId::History, &key::history(job, number), Some(&record::encode(entry)?))?;
+    let fit: BTreeSet<u32> = kept(job.history_next, &job.history_pinned).0.collect();
+    for (number, entry) in (0..).zip(entries).filter(|(number, _)| fit.contains(number)) {
+        let value = record::encode(entry)?;
+        rows.write(TableId::History, &key::history(job.id, number), Some(&value))?;
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ impl Batch<'_, '_> {
         for (name, marker) in &item.steps {
             mark::put(self.rows, id, name, marker)?;
         }
-        history::put_all(self.rows, id, item.history.iter().chain(&step.history))?;
+        history::put_all(self.rows, &step.job, item.history.iter().chain(&step.history))?;
         import::put(self.rows, item.marker, Some(id))?;
         self.insert(step, &item.policy)?;
         Ok(Imported::New(id))

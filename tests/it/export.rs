@@ -221,3 +221,26 @@ fn p6_the_steps_of_an_export_count_where_they_were_done() {
         store.check();
     }
 }
+
+/// P9: a history that is full when it comes back stays within its bound, and nothing of it is left over.
+#[test]
+fn p9_a_full_history_is_imported_within_its_bound() {
+    let bench = Bench::new();
+    let policy = JobPolicy::new().releases_max(100);
+    bench.add_with(NewJob::new("q", "k").policy(policy));
+    for _ in 0..50 {
+        bench.claim_one().release().unwrap();
+    }
+    bench.claim_one().fail(Failure::permanent("E")).unwrap();
+    let lines = export(&bench);
+    bench.jobs.dead().discard(&Filter::new().queue("q"), "moved away").unwrap();
+    assert_eq!(import(&bench, &lines), (1, 0, 0));
+    let page = bench.jobs.dead().list(&Filter::new(), None, 1).unwrap();
+    let history = &page.jobs[0].history;
+    assert_eq!(history.len(), 32);
+    let last = &history[31].event;
+    assert!(matches!(last, HistoryEvent::Imported { .. }), "{last:?}");
+    bench.check();
+    bench.jobs.dead().discard(&Filter::new().queue("q"), "moved away").unwrap();
+    bench.check();
+}
