@@ -24,9 +24,10 @@ const REMEMBERED_MAX: usize = 10_000;
 /// `key` and `order_key` (where there is one), `headers` (a list of pairs), and `payload`: a
 /// string where the payload is UTF-8, otherwise `payload_hex`. A line that a crash has left
 /// unfinished is cut off when the file is opened. A message whose id is among those of the last
-/// 10,000 lines, however long they are, is not written again, so a crash between the sync and the
-/// acknowledgement repeats no line. For that the file is read from its end back to the 10,000th
-/// line when it is opened, in little memory.
+/// 10,000 lines, however long they are, is not written again. A crash between the sync and the
+/// acknowledgement still repeats lines where 10,000 others are written before a message comes
+/// again, or where a batch is larger than that: a reader tells a repetition by its `id`. The file is
+/// read from its end back to the 10,000th line when it is opened, in little memory.
 ///
 /// One process at a time writes to the file. Feeding one `FileSink` (in an [`Arc`](std::sync::Arc)) from
 /// several destinations is fine.
